@@ -160,10 +160,10 @@ class MartingaleDisplay(BaseDisplay):
                 )
                 self.lines_.append(line)
             top = self.threshold / np.log(10)
-            ax.axhline(top, color="black", linestyle=":", linewidth=1.0)
+            bound = f"1/alpha = {np.exp(self.threshold):.3g}"
+            ax.axhline(top, color="black", linestyle=":", linewidth=1.0, label=bound)
             _draw_alarms(ax, self.alarms, top)
-            if self.name is not None and colored:
-                ax.legend()
+            ax.legend(loc="upper left")
             ax.set(xlabel="sample of the stream", ylabel="log10 of the martingale")
         return self
 
@@ -298,12 +298,12 @@ class RateDisplay(BaseDisplay):
             The display.
         """
         with self._axes(ax) as ax:
-            style = {"color": COLORS[0], **long_names(kwargs)}
+            style = {"color": COLORS[0], "label": "estimate", **long_names(kwargs)}
             (self.line_,) = ax.plot(self.row, self.estimate, **style)
-            self.band_ = ax.fill_between(
-                self.row, self.low, self.high, color=style["color"], alpha=0.2, lw=0
-            )
-            ax.axhline(self.bound, color="black", linestyle=":", linewidth=1.0)
+            band = {"color": style["color"], "alpha": 0.2, "lw": 0, "label": "interval"}
+            self.band_ = ax.fill_between(self.row, self.low, self.high, **band)
+            bound = {"color": "black", "linestyle": ":", "linewidth": 1.0}
+            ax.axhline(self.bound, label=f"bound {self.bound:.3g}", **bound)
             ticks = ax.get_xaxis_transform()  # y from 0 to 1 over the height
             ax.plot(
                 self.audited,
@@ -312,8 +312,10 @@ class RateDisplay(BaseDisplay):
                 color=_GRAY,
                 linestyle="",
                 transform=ticks,
+                label="audited samples",
             )
             _draw_alarms(ax, self.alarms, self.bound)
+            ax.legend()
             name = self.quantity.replace("_", " ")
             ax.set(xlabel="sample of the stream", ylabel=name)
         return self
@@ -321,6 +323,9 @@ class RateDisplay(BaseDisplay):
 
 def _draw_alarms(ax, alarms, level):
     """Draw estimated starts as vertical lines, and alarms as triangles."""
-    for alarm in alarms:
-        ax.axvline(alarm.start, color="black", linewidth=0.5)
-        ax.plot([alarm.row], [level], marker="v", color="black", linestyle="")
+    for k, alarm in enumerate(alarms):
+        hidden = "_" if k else ""  # the first alarm only is in the legend
+        start = f"{hidden}estimated start"
+        ax.axvline(alarm.start, color="black", linewidth=0.5, label=start)
+        style = {"marker": "v", "color": "black", "linestyle": ""}
+        ax.plot([alarm.row], [level], label=f"{hidden}alarm", **style)

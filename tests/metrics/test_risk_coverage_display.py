@@ -195,6 +195,15 @@ def test_rejected_samples_are_no_errors(wrap):
         display.line_.get_xydata(), np.column_stack([curve.coverage, curve.risk])
     )
     assert display.name == ["RejectOptionClassifier"]
+    accepted = (clf.predict(X) != -1)[y != -1]
+    wrong = (clf.estimator_.predict(X) != y)[y != -1]
+    point = accepted.mean(), wrong[accepted].mean()
+    assert_allclose(display.operating_point, point, rtol=1e-12)
+    (marker,) = display.ax_.lines[-1].get_xydata()
+    assert_allclose(marker, point, rtol=1e-12)
+    assert legend_texts(display)[-1].startswith(f"rule (coverage {point[0]:.3f}")
+    redrawn = display.plot()
+    assert_allclose(redrawn.ax_.lines[-1].get_xydata(), [point], rtol=1e-12)
 
 
 def test_classifier_that_rejects_with_string_labels():

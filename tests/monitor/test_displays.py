@@ -14,6 +14,7 @@ from skood.monitor import (
     RateDisplay,
     RateMonitor,
 )
+from tests.metrics._drawing import legend_texts
 from tests.monitor._vectors import long_stream
 
 pyplot = pytest.importorskip("matplotlib.pyplot")
@@ -42,7 +43,7 @@ def test_display_of_a_single_monitor():
     assert_allclose(level.get_ydata(), 2)  # 1 / alpha = 10**2
     assert_array_equal(start.get_xdata(), [101, 101])
     assert_array_equal(marker.get_xdata(), [157])
-    assert display.ax_.get_legend() is None
+    assert legend_texts(display) == ["1/alpha = 100", "estimated start", "alarm"]
 
 
 def test_several_monitors_and_rates():
@@ -51,8 +52,7 @@ def test_several_monitors_and_rates():
     figure, ax = pyplot.subplots()
     display = MartingaleDisplay.from_monitor({"x": _monitor()[0], "y": rate}, ax=ax)
     assert display.figure_ is figure
-    labels = [text.get_text() for text in ax.get_legend().get_texts()]
-    assert labels == ["x", "y"]
+    assert legend_texts(display)[:3] == ["x", "y", "1/alpha = 10"]
     assert display.threshold == pytest.approx(np.log(10))  # the lowest
     with pytest.raises(ValueError, match="at least one monitor, got none"):
         MartingaleDisplay.from_monitor({})
@@ -68,7 +68,8 @@ def test_culprits_of_a_panel_are_colored():
     assert panel.culprits_ == ["b"]
     colors = [line.get_color() for line in display.lines_]
     assert colors[0] == colors[2] != colors[1]
-    assert [text.get_text() for text in display.ax_.get_legend().get_texts()] == ["b"]
+    alarm = ["estimated start", "alarm"]
+    assert legend_texts(display) == ["b", "1/alpha = 300", *alarm]
     assert display.threshold == pytest.approx(np.log(300))
     assert display.alarms == [panel.alarm_]
 

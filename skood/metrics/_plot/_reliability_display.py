@@ -275,10 +275,10 @@ class ReliabilityDisplay(BaseDisplay):
             )
             ax.set(
                 xlim=(0, 1.01),
-                ylim=(0, 1.22 + 0.09 * k),  # room for the legend
+                ylim=(0, 1.01),
                 yticks=np.linspace(0, 1, 6),
                 xlabel="confidence",
                 ylabel="accuracy; bars: share of the samples",
             )
-            ax.legend(loc="upper left", framealpha=1)
+            ax.legend(loc="lower center", bbox_to_anchor=(0.5, 1.0), frameon=False)
         return self

@@ -54,6 +54,11 @@ class RiskCoverageDisplay(BaseDisplay):
         Mean loss of all ID samples: the expected risk of a random score at every
         coverage.
 
+    operating_point : tuple (coverage, risk), default=None
+        The point of a rule, drawn as a marker.
+
+        .. versionadded:: 0.2
+
     Attributes
     ----------
     ax_, figure_ : matplotlib Axes, matplotlib Figure
@@ -91,6 +96,7 @@ class RiskCoverageDisplay(BaseDisplay):
     oracle_coverage: Any = None
     oracle_risk: Any = None
     full_risk: Any = None
+    operating_point: Any = None
 
     @classmethod
     def from_predictions(
@@ -196,11 +202,11 @@ class RiskCoverageDisplay(BaseDisplay):
         ----------
         estimator : object
             A fitted classifier, whose score is its largest probability; or a fitted
-            detector with the classifier in `estimator_`, whose score is its own. For a
-            detector that rejects samples, by ``accept_proba``, the predictions for all
-            samples are made by the classifier in `estimator_`; the score of a regressor
-            that rejects samples is its risk score. Each may be the last step of a
-            Pipeline.
+            detector with the classifier in `estimator_`, whose score is its own. For an
+            estimator that rejects samples, by ``accept_proba``, the predictions for all
+            samples are made by the one in `estimator_`, and a marker shows its rule;
+            the score of a regressor that rejects samples is its risk score. Each may be
+            the last step of a Pipeline.
 
         X : array-like of shape (n_samples, n_features)
             The samples.
@@ -271,7 +277,16 @@ class RiskCoverageDisplay(BaseDisplay):
         kwargs |= {"ax": ax, "plot_random": plot_random, "plot_oracle": plot_oracle}
         kwargs |= {"classes": classes, "loss": loss, "ood_label": ood_label}
         name = type(final).__name__ if name is None else name
-        return cls.from_predictions(y, y_pred, y_score, name=name, **kwargs)
+        display = cls.from_predictions(y, y_pred, y_score, name=name, **kwargs)
+        if getattr(final, "operating_point_", None) is not None:
+            is_id = id_mask(y, ood_label, classes)
+            losses = per_sample_loss(y, y_pred, loss, is_id=is_id, classes=classes)
+            accept = final.accept_proba(X_final)[is_id]
+            if accept.any():
+                point = accept.mean(), accept @ losses / accept.sum()
+                display.operating_point = point
+                display._draw_operating_point(display.ax_)
+        return display
 
     def plot(
         self, ax=None, *, name=None, plot_random=False, plot_oracle=False, **kwargs
@@ -305,6 +320,8 @@ class RiskCoverageDisplay(BaseDisplay):
         with self._axes(ax) as ax:
             lines = self._draw_curves(ax, names, areas, kwargs)
             self._draw_references(ax, plot_random, plot_oracle)
+            if self.operating_point is not None:
+                self._draw_operating_point(ax)
             ax.set_xlabel("coverage (share of ID samples accepted)")
             ax.set_ylabel("selective risk (low = good)")
             ax.set_xlim(0, 1)
@@ -314,6 +331,12 @@ class RiskCoverageDisplay(BaseDisplay):
         self.ax_, self.figure_ = ax, ax.figure
         self.line_ = lines[0] if n_curves == 1 else lines
         return self
+
+    def _draw_operating_point(self, ax):
+        """Draw the marker of the rule."""
+        label = "rule (coverage {:.3f}, risk {:.3f})".format(*self.operating_point)
+        ax.plot(*self.operating_point, "ko", label=label, zorder=3, clip_on=False)
+        ax.legend(loc="best")
 
     def _draw_curves(self, ax, names, areas, kwargs):
         """Draw the curves and return their lines."""
