@@ -15,6 +15,7 @@ import pytest
 import torch
 from sklearn.base import clone
 from sklearn.frozen import FrozenEstimator
+from sklearn.linear_model import LogisticRegression
 from sklearn.utils import get_tags
 
 import skood.detectors._knn as knn
@@ -22,7 +23,9 @@ import skood.detectors._nn_guide as nn_guide
 import skood.detectors._relation as relation
 from skood.detectors import NCI, Energy, Mahalanobis
 from skood.detectors._common._base_output_detector import OutputDetector
+from skood.evidential import EvidentialProbe
 from skood.exceptions import SkoodWarning
+from skood.graph import GraphClassifier, GraphPosteriorNetwork, NodeSet
 from skood.logic import KnowledgeBase
 from skood.nn import LinearHead, pretrained
 from skood.nn._outputs import NetworkOutputs
@@ -398,3 +401,38 @@ def test_budget_of_scores(detector, device, small_chunks):
         fitted.score_samples(X)
     ratios["sent with X"] = counts.to_device / (1.05 * X.nbytes + _size(fitted))
     _assert_within(detector, ratios)
+
+
+def _graph_fit(name, n_epochs):
+    """Fit an estimator of nodes or a probe for a number of epochs."""
+    X, y = _data()
+    nodes = NodeSet((X, np.eye(len(X), k=3) + np.eye(len(X), k=-3)))
+    options = {"max_epochs": n_epochs, "random_state": 0, "device": "cuda"}
+    if name == "probe":
+        clf = FrozenEstimator(LogisticRegression().fit(X, y))
+        return EvidentialProbe(clf, **options).fit(X, y)
+    if name == "densities":
+        options["warmup_epochs"] = n_epochs
+        return GraphPosteriorNetwork(**options).fit(nodes, y)
+    batch_size = 30 if name == "batches" else None
+    return GraphClassifier(batch_size=batch_size, **options).fit(nodes, y)
+
+
+@pytest.mark.parametrize(
+    ("name", "most_waits"),
+    [("nodes", 3), ("batches", 3), ("densities", 5), ("probe", 2)],
+)
+def test_waits_of_an_epoch(name, most_waits, device):
+    """Losses of training and validation, and one test of all weights.
+
+    There was a wait per weight and batch; nodes and codes were sent in each epoch.
+    """
+    counts = []
+    for n_epochs in (2, 4):
+        with device.counted() as count:
+            _graph_fit(name, n_epochs)
+        counts.append(count)
+    first, second = counts
+    assert (second.waits - first.waits) / 2 <= most_waits
+    if name != "batches":  # each batch is another graph
+        assert second.to_device == first.to_device

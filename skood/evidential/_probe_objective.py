@@ -259,7 +259,8 @@ class ProbeObjective(SkoodEstimator):
         if self.activation != "exp":
             return -torch.expm1(-q) * by_q
         most = CAP * self.e_id * (1.0 - 1e-6)
-        if float(e.max()) >= most:
+        # on a GPU without a wait
+        if q.device.type != "cpu" or float(e.max()) >= most:
             # A class at the cap can still decrease, but not increase.
             by_q = torch.where((q >= most) & (by_q < 0.0), 0.0, by_q)
         return q.mul_(by_q)

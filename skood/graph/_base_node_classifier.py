@@ -6,7 +6,7 @@
 import copy
 from abc import ABCMeta, abstractmethod
 from dataclasses import dataclass, field, replace
-from functools import partial
+from functools import cached_property, partial
 from numbers import Integral, Real
 
 import numpy as np
@@ -297,8 +297,9 @@ class NodeRows:
     weight: np.ndarray
     numbers: np.ndarray | slice = field(default_factory=partial(slice, None))
 
+    @cached_property
     def on_device(self):
-        """Return nodes, codes and weights as tensors."""
+        """Nodes, codes and weights as tensors."""
         device, dtype = self.tensors.device, self.tensors.dtype
         return (
             torch.tensor(self.nodes, device=device),
@@ -435,7 +436,7 @@ def train_nodes(
     best_loss, best_state, waited = np.inf, None, 0
 
     def objective(samples):
-        nodes, codes, weight = samples.on_device()
+        nodes, codes, weight = samples.on_device
         outputs = _outputs(module, samples.tensors)
         value = (loss(outputs[nodes], codes) * weight).mean()
         if penalty is not None:
@@ -449,15 +450,17 @@ def train_nodes(
         optimizer.step()
         if by_step:
             schedule.step()
-        return float(value.detach())
+        return value.detach()
 
     while len(history) < max_epochs and waited < options.n_iter_no_change:
         module.train()
         if batch_size is None:
-            done = {"train_loss": step(train)}
+            done = {"train_loss": float(step(train))}
         else:
             batches = _sampled(train, batch_size, n_layers, n_neighbors, rng)
-            total = sum(step(batch) * len(batch.nodes) for batch in batches)
+            steps = [(step(batch), len(batch.nodes)) for batch in batches]
+            losses = torch.stack([value for value, _ in steps]).tolist()  # one wait
+            total = sum(value * n for value, (_, n) in zip(losses, steps, strict=True))
             done = {"train_loss": total / len(train.nodes)}
         history.append(done)
         if schedule is not None and not by_step:

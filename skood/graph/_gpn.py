@@ -285,7 +285,7 @@ class GraphPosteriorNetwork(DirichletMixin, BaseGraphClassifier):
         """Train the flows on the likelihood of the training nodes."""
         if len(module.flows.centers) == 0:
             return  # densities without parameters
-        nodes, codes, weight = train.on_device()
+        nodes, codes, weight = train.on_device
         with torch.no_grad(), evaluating(module):
             z = module.encoder(train.tensors)[nodes]
         optimizer = torch.optim.Adam(module.flows.parameters(), lr=self.lr)
@@ -296,13 +296,13 @@ class GraphPosteriorNetwork(DirichletMixin, BaseGraphClassifier):
                 log_density = module.flows(z[block]).gather(1, codes[block, None])
                 value = -(log_density[:, 0] * weight[block]).sum() / len(z)
                 value.backward()  # and releases the activations of the block
-                total += value.item()
+                total += value.detach()
             optimizer.step()
-            check_finite(module, total, epoch + 1)
+            check_finite(module, float(total), epoch + 1)
 
     def _warn_of_bounds(self, module, train):
         """Warn if the evidence of many training nodes cannot change."""
-        nodes, codes, _ = train.on_device()
+        nodes, codes, _ = train.on_device
         with torch.no_grad(), evaluating(module):
             z = module.encoder(train.tensors)[nodes]
             log_evidence = module.log_evidence(z).gather(1, codes[:, None])

@@ -329,10 +329,9 @@ def restored_on_error(net):
 
 def check_finite(module, loss, epoch):
     """Raise if training has diverged."""
-    finite = np.isfinite(loss) and all(
-        bool(torch.isfinite(parameter).all()) for parameter in module.parameters()
-    )
-    if not finite:
+    finite = [torch.isfinite(weight).all() for weight in module.parameters()]
+    # one wait for a GPU
+    if not (np.isfinite(loss) and (not finite or torch.stack(finite).all())):
         raise ValueError(
             f"Training diverged: in epoch {epoch} the loss was {loss}, or a weight "
             f"became NaN or infinite. Lower lr, or scale the features (for instance "

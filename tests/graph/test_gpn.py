@@ -293,7 +293,7 @@ def test_warm_up_trains_the_flows_and_nothing_else(monkeypatch):
     for name, before in fresh.encoder.state_dict().items():
         assert torch.equal(before, module.encoder.state_dict()[name])
     assert all(p.grad is None for p in module.encoder.parameters())
-    nodes, codes, _ = train.on_device()
+    nodes, codes, _ = train.on_device
     with torch.no_grad():
         z = module.encoder(train.tensors)[nodes]
         before, after = (

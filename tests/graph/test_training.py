@@ -448,7 +448,7 @@ def test_seed_of_the_samples():
 
 def test_labeled_nodes():
     samples = _rows(weight=np.linspace(0, 1, 15))
-    nodes, codes, weight = samples.on_device()
+    nodes, codes, weight = samples.on_device
     assert nodes.dtype == codes.dtype == torch.int64
     assert weight.dtype == torch.float32
     selected = samples.take(np.array([2, 3]))
