@@ -23,11 +23,12 @@ import skood.detectors._nn_guide as nn_guide
 import skood.detectors._relation as relation
 from skood.detectors import NCI, Energy, Mahalanobis
 from skood.detectors._common._base_output_detector import OutputDetector
+from skood.epistemic import MCDropout
 from skood.evidential import EvidentialProbe
 from skood.exceptions import SkoodWarning
 from skood.graph import GraphClassifier, GraphPosteriorNetwork, NodeSet
 from skood.logic import KnowledgeBase
-from skood.nn import LinearHead, pretrained
+from skood.nn import LinearHead, TorchClassifier, pretrained
 from skood.nn._outputs import NetworkOutputs
 from skood.utils import _array_api
 from skood.utils._left_out import UNUSED
@@ -436,3 +437,19 @@ def test_waits_of_an_epoch(name, most_waits, device):
     assert (second.waits - first.waits) / 2 <= most_waits
     if name != "batches":  # each batch is another graph
         assert second.to_device == first.to_device
+
+
+def test_masks_of_dropout_are_sent_once(device):
+    """Draws are those of the CPU; predictions of all networks are fetched together."""
+    X, y = _data()
+    net = TorchClassifier(module_params={"dropout": 0.3}, max_epochs=1, random_state=0)
+    clf = MCDropout(net, 5, batch_size=40, random_state=0, device="cpu").fit(X, y)
+    wanted = clf.predict_members(X)
+    with device.counted() as counts:
+        members = clf.set_params(device="cuda").predict_members(X)
+    np.testing.assert_allclose(members, wanted, atol=1e-6)
+    with device.counted() as first:
+        clf.predict_members(X[:40])  # one of three batches
+    assert counts.to_device - first.to_device == 4 * X[40:].size
+    assert counts.to_host == members.nbytes
+    assert (counts.waits - first.waits) / 2 <= 1

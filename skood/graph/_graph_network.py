@@ -278,9 +278,9 @@ class ThinnedGraph(ThinnedModule):
                 "the graph. Build the network so that nodes, or edges, are the first "
                 "axis in all of its layers."
             )
-        mask = self._mask(call, self._shape(module, x), module.p)
+        mask = self._mask(call, self._shape(module, x), module.p, self._device)
         if isinstance(x, SparseRows):
-            mask = mask[:, x.columns.cpu()]
+            mask = mask[:, x.columns]
             return x.with_values(dropped(x.values[None], mask, module)[0])
         new = dropped(x, mask, module)
         return x.copy_(new) if module.inplace else new

@@ -40,6 +40,7 @@ class ThinnedModule:
         self._seed = seed
         self._member = 0
         self._calls = 0
+        self._masks: dict = {}  # on a GPU
         layers = {
             name: layer
             for name, layer in module.named_modules()
@@ -69,10 +70,19 @@ class ThinnedModule:
             shape = (*shape[:1], *(1 for _ in shape[1:]))
         return shape
 
-    def _mask(self, call, shape, p):
-        """Return the mask of this thinned network in this call of dropout."""
+    def _mask(self, call, shape, p, device):
+        """Return the mask (1, ...) of this network in this call, True for kept units.
+
+        It is drawn on the CPU, to be the same for any device, and sent to a GPU once.
+        """
+        key = self._member, call, shape
+        if key in self._masks:
+            return self._masks[key]
         rng = np.random.default_rng([self._seed, self._member, call])
-        return torch.from_numpy(rng.random((1, *shape)) >= p)
+        mask = torch.from_numpy(rng.random((1, *shape)) >= p).to(device)
+        if device.type != "cpu":
+            self._masks[key] = mask
+        return mask
 
 
 def check_log_proba(log_proba):
@@ -133,7 +143,7 @@ class ThinnedNetwork(ThinnedModule):
             return x
         if self._shapes[call : call + 1] != [(name, shape)]:
             raise ValueError(_masks_differ(name))
-        new = dropped(x, self._mask(call, shape, module.p), module)
+        new = dropped(x, self._mask(call, shape, module.p, x.device), module)
         return x.copy_(new) if module.inplace else new
 
     def _try(self, batch):
@@ -194,7 +204,7 @@ class ThinnedNetwork(ThinnedModule):
 
     def _run(self, samples, n_members, bar, function):
         """Return a function of the float64 logits of a batch by each network."""
-        n_samples, result = len(samples), None
+        n_samples, blocks = len(samples), []
         with torch.inference_mode(False), torch.no_grad(), plain_attention():
             batch = self._network.batch(samples)
             if n_samples < _MIN_SAMPLES:
@@ -204,19 +214,15 @@ class ThinnedNetwork(ThinnedModule):
                 self._try(batch)
             for member in range(n_members):
                 logits = self._logits(batch, member, anew=member == 0)[:n_samples]
-                block = function(logits.double()).cpu().numpy()
-                if result is None:
-                    result = np.empty((n_members, *block.shape))
-                result[member] = block
+                blocks.append(function(logits.double()))
         self._prefix.forget()
         if bar is not None:
             bar.update(1)
-        return result
+        return torch.stack(blocks).cpu().numpy()  # one wait for a GPU
 
 
 def dropped(x, mask, module):
-    """Return `x` after dropout with a CPU `mask` (1, ...), True for kept units."""
-    mask = mask.to(x.device)
+    """Return `x` after dropout with a `mask` (1, ...), True for kept units."""
     if isinstance(module, _ALPHA):
         if module.p == 1:
             return torch.zeros_like(x)
