@@ -1,4 +1,4 @@
-"""The main job on MNIST against notMNIST, with the numbers that it must reach.
+"""The demo on MNIST against notMNIST, with the numbers that it must reach.
 
 It trains on 7,000 digits and is judged on 3,000 digits and 3,000 letters::
 

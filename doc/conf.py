@@ -134,6 +134,9 @@ def _write_calls_and_results(app):
     pages = "-m", "benchmarks.reproduce.record", "--pages", folder / "results"
     for command in (script, pages):
         subprocess.run([sys.executable, *command], cwd=clone, check=True)
+    options = [sys.executable, "-m", "skood", "--help"]  # for the page command_line
+    with open(folder / "help.txt", "w") as file:
+        subprocess.run(options, cwd=clone, check=True, stdout=file)
 
 
 def setup(app):

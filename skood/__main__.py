@@ -1,4 +1,4 @@
-"""Entry point of the main job: ``python -m skood``, or the console script ``skood``."""
+"""Entry point of the demo: ``python -m skood``, or the console script ``skood``."""
 
 # Authors: The skood developers
 # SPDX-License-Identifier: BSD-3-Clause

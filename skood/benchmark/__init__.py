@@ -1,4 +1,4 @@
-"""The main job, comparisons of detectors on custom data, and parts of other runs."""
+"""The demo, comparisons of detectors on custom data, and parts of other runs."""
 
 # Authors: The skood developers
 # SPDX-License-Identifier: BSD-3-Clause

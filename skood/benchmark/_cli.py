@@ -1,4 +1,4 @@
-"""Command line of the main job and the offline suite."""
+"""Command line of the demo and the offline suite."""
 
 # Authors: The skood developers
 # SPDX-License-Identifier: BSD-3-Clause
@@ -21,7 +21,7 @@ reject options on pairs of scores. By default on the handwritten digits that com
 scikit-learn, with the classes 8 and 9 left out as OOD.
 
 commands:
-  skood [options]             this job
+  skood [options]             the demo
   skood benchmark [options]   compare detectors on five small data sets that need no
                               download; see skood benchmark --help
   skood compare [options]     compare detectors on tables in files; see skood compare
@@ -229,7 +229,7 @@ def _add_options(parser, options, texts, required=(), repeated=()):
 
 
 def make_parser():
-    """Return the parser of the main job: parameters of `run_main_job`, and `quiet`."""
+    """Return the parser of the demo: parameters of `run_main_job`, and `quiet`."""
     parser = _OneLineParser(
         prog="skood",
         usage="skood [options]\n       skood benchmark [options]\n"
@@ -363,7 +363,7 @@ def _run(argv):
 
 
 def main(argv=None):
-    """Run the main job, or the offline suite, from the command line."""
+    """Run the demo, or the offline suite, from the command line."""
     try:
         return _run(sys.argv[1:] if argv is None else list(argv))
     except KeyboardInterrupt:

@@ -41,7 +41,7 @@ from skood.utils._warnings import warn
 class Output(BaseOptions):
     """Files of a comparison, and its progress bar: the options of :func:`compare`.
 
-    Read more in the :ref:`User Guide <benchmark>`.
+    Read more in the :ref:`User Guide <comparing>`.
 
     Parameters
     ----------
@@ -127,7 +127,7 @@ def compare(
     others and of all OOD samples. The table has every metric of every detector on every
     set, with its interval and a p-value of being among the best. A network used by
     several detectors runs once over each array. Read more in the
-    :ref:`User Guide <benchmark>`.
+    :ref:`User Guide <comparing>`.
 
     Parameters
     ----------

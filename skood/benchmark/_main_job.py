@@ -1,4 +1,4 @@
-"""The main job behind ``python -m skood``.
+"""The demo behind ``python -m skood``.
 
 Slow imports (scikit-learn, torch) are made when the job runs, so that
 ``skood --help`` is fast.
@@ -29,7 +29,7 @@ def run_main_job(
     trained on ID samples only; detectors are fitted on its features, and evaluated on
     held-out ID and OOD samples. A reject option on each pair of scores is certified
     on a validation set and evaluated on a test set. Read more in the
-    :ref:`User Guide <main_job>`.
+    :ref:`User Guide <command_line>`.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""Options of the main job."""
+"""Options of the demo."""
 
 # Authors: The skood developers
 # SPDX-License-Identifier: BSD-3-Clause
@@ -29,7 +29,7 @@ def _check_share(name, value):
 
 @dataclass
 class Options:
-    """Validated parameters of the main job; see `run_main_job`."""
+    """Validated parameters of the demo; see `run_main_job`."""
 
     id_data: str
     ood_data: str | None

@@ -1,4 +1,4 @@
-"""Files of the results of the main job: table, numbers and plots."""
+"""Files of the results of the demo: table, numbers and plots."""
 
 # Authors: The skood developers
 # SPDX-License-Identifier: BSD-3-Clause

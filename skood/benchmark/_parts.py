@@ -1,4 +1,4 @@
-"""Training, validation and test samples of the main job."""
+"""Training, validation and test samples of the demo."""
 
 # Authors: The skood developers
 # SPDX-License-Identifier: BSD-3-Clause

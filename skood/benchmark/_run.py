@@ -1,4 +1,4 @@
-"""The main job on given samples: network, detectors, reject options."""
+"""The demo on given samples: network, detectors, reject options."""
 
 # Authors: The skood developers
 # SPDX-License-Identifier: BSD-3-Clause
@@ -188,7 +188,7 @@ def _tune(head, risk, ood, Z_val, y_val, Z_test, y_test, options):
 
 
 def run(options, parts, *, verbose=0):
-    """Run the main job on the `parts` of `prepare`; see `run_main_job`."""
+    """Run the demo on the `parts` of `prepare`; see `run_main_job`."""
     result = Bunch(
         options=options.to_dict(),
         parts=parts.sizes,

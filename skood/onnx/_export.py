@@ -45,13 +45,13 @@ def to_onnx(estimator, *, target_opset=None, dtype=np.float64):
     and two outputs: "label", the result of ``predict``, and "scores", the result of
     ``score_samples`` (float64), each of shape (n_samples,).
 
-    Read more in the :ref:`User Guide <interoperation>`.
+    Read more in the :ref:`User Guide <onnx>`.
 
     Parameters
     ----------
     estimator : object
         A fitted detector with a formula in ONNX: the
-        :ref:`User Guide <interoperation>` lists them. It takes arrays
+        :ref:`User Guide <onnx>` lists them. It takes arrays
         (``estimator=None``), or the outputs of a linear classifier or an
         `MLPClassifier`. Or a :class:`~sklearn.pipeline.Pipeline` of such a detector and
         transformers supported by skl2onnx.

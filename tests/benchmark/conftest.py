@@ -1,4 +1,4 @@
-"""Small data in IDX files, and one run of the main job that many tests look at."""
+"""Small data in IDX files, and one run of the demo that many tests look at."""
 
 # Authors: The skood developers
 # SPDX-License-Identifier: BSD-3-Clause
@@ -36,12 +36,12 @@ DEFAULTS = {
 }
 
 
-#: The main job, trained too little to be without errors, and bounds that it meets.
+#: The demo, trained too little to be without errors, and bounds that it meets.
 QUICK = {"max_epochs": 4, "n_train": 300, "tpr_min": 0.6, "fpr_max": 0.3}
 
 
 def make_options(**changes):
-    """Options of the main job: the defaults, with some exceptions."""
+    """Options of the demo: the defaults, with some exceptions."""
     return Options(**DEFAULTS | changes)
 
 
@@ -98,6 +98,6 @@ def numbered():
 
 @pytest.fixture(scope="session")
 def digits_result(tmp_path_factory):
-    """The main job on the digits, trained too little to be without errors."""
+    """The demo on the digits, trained too little to be without errors."""
     out = tmp_path_factory.mktemp("out")
     return run_main_job(**QUICK, out=out)

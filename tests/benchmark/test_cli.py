@@ -25,7 +25,7 @@ SUITE = "argument --suite: must be distinct names among"
 
 @pytest.fixture
 def asked(monkeypatch):
-    """What the main job was run with, without running it."""
+    """What the demo was run with, without running it."""
     calls = []
 
     def run(options, parts, *, verbose):

@@ -1,4 +1,4 @@
-"""Tests of the files of the main job."""
+"""Tests of the files of the demo."""
 
 # Authors: The skood developers
 # SPDX-License-Identifier: BSD-3-Clause

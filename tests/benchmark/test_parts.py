@@ -1,4 +1,4 @@
-"""Tests of how the main job loads and splits its rows."""
+"""Tests of how the demo loads and splits its rows."""
 
 # Authors: The skood developers
 # SPDX-License-Identifier: BSD-3-Clause

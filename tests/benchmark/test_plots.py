@@ -1,4 +1,4 @@
-"""Tests of the plots of the main job: that they show the numbers."""
+"""Tests of the plots of the demo: that they show the numbers."""
 
 # Authors: The skood developers
 # SPDX-License-Identifier: BSD-3-Clause

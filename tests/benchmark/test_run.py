@@ -1,4 +1,4 @@
-"""The numbers of the main job, recomputed from its labels, predictions and scores."""
+"""The numbers of the demo, recomputed from its labels, predictions and scores."""
 
 # Authors: The skood developers
 # SPDX-License-Identifier: BSD-3-Clause
