@@ -16,12 +16,13 @@ import torch
 from sklearn.base import clone
 from sklearn.frozen import FrozenEstimator
 from sklearn.linear_model import LogisticRegression
+from sklearn.pipeline import make_pipeline
 from sklearn.utils import get_tags
 
 import skood.detectors._knn as knn
 import skood.detectors._nn_guide as nn_guide
 import skood.detectors._relation as relation
-from skood.detectors import NCI, Energy, Mahalanobis
+from skood.detectors import NCI, Energy, Mahalanobis, ViM
 from skood.detectors._common._base_output_detector import OutputDetector
 from skood.epistemic import MCDropout
 from skood.evidential import EvidentialProbe
@@ -30,6 +31,8 @@ from skood.graph import GraphClassifier, GraphPosteriorNetwork, NodeSet
 from skood.logic import KnowledgeBase
 from skood.nn import LinearHead, TorchClassifier, pretrained
 from skood.nn._outputs import NetworkOutputs
+from skood.rectifiers import ASH, DICE, LTS, SCALE, VRA
+from skood.rectifiers._base_rectifier import BaseRectifier
 from skood.utils import _array_api
 from skood.utils._left_out import UNUSED
 from skood.utils._torch import row_chunks
@@ -43,6 +46,7 @@ _Y = np.arange(2 * _CLASSES) % _CLASSES
 _X = np.maximum(_CENTERS[_Y] + 0.2 * _RNG.normal(size=(len(_Y), _D)), 0.0)
 _NEW = np.maximum(_CENTERS[:420] + 0.3 * _RNG.normal(size=(420, _D)), 0.0)
 _HEAD = LinearHead(_CENTERS / 40, 4.0 - (_CENTERS**2).sum(axis=1) / 80)
+_FEW_CLASSES = LinearHead(_HEAD.coef[:20, :60], _HEAD.intercept[:20])
 _N_CHUNKS = -(-len(_NEW) // _CHUNK)
 
 # What is sent for scores, as a share of the fitted arrays; fetched, of the scores; and
@@ -453,3 +457,53 @@ def test_masks_of_dropout_are_sent_once(device):
     assert counts.to_device - first.to_device == 4 * X[40:].size
     assert counts.to_host == members.nbytes
     assert (counts.waits - first.waits) / 2 <= 1
+
+
+def _rectifiers():
+    """Return a rectifier of each class and each variant of a computation."""
+    return [
+        *(r for r in instances(variants=False) if isinstance(r, BaseRectifier)),
+        *(ASH(variant=variant) for variant in "bps"),
+        VRA(below="clip"),
+        LTS(FrozenEstimator(_FEW_CLASSES)),
+        DICE(FrozenEstimator(_FEW_CLASSES)),
+    ]
+
+
+@pytest.mark.parametrize("rectifier", _rectifiers(), ids=_name)
+def test_rectified_features_stay_on_the_device(rectifier, device):
+    """Ties, samples of zeros: the values of the CPU, and nothing else is fetched."""
+    head = FrozenEstimator(_FEW_CLASSES)
+    fitted = rectifier.fit(_X[:200, :60], _Y[:200] % 20)
+    estimator = fitted if isinstance(fitted, DICE) else make_pipeline(fitted, head)
+    detector = ViM(FrozenEstimator(estimator)).fit(_X[:200, :60], _Y[:200] % 20)
+    for dtype, rtol in ((np.float64, 1e-9), (np.float32, 2e-6)):
+        X = np.round(_NEW[:, :60], 1).astype(dtype)
+        X[0] = 0.0
+        wanted = detector.set_params(device="cpu").score_samples(X)
+        tensor = torch.from_numpy(X).to(DEVICE)
+        detector.set_params(device="cuda").score_samples(tensor)
+        with device.counted() as counts:
+            scores = detector.score_samples(tensor)
+        _assert_close(scores, wanted, rtol)
+        assert counts.to_host == scores.nbytes
+        assert counts.to_device <= 1.51 * _size(_FEW_CLASSES)
+        assert counts.waits <= 4
+
+
+def test_errors_of_rectifiers_on_the_device(device):
+    """They are the errors on the CPU."""
+    X = np.concatenate([_NEW[:50], np.zeros((1, _D))])
+    X[-1, :60] = 3e38
+    for rectifier, sign, dtype in ((SCALE(), -1, float), (ASH(), 1, np.float32)):
+        pipe = make_pipeline(rectifier.fit(_X), FrozenEstimator(_HEAD))
+        detector = Energy(FrozenEstimator(pipe), device="cuda").fit(_X[:100])
+        array = (sign * X).astype(dtype)
+        for samples in (array, torch.from_numpy(array).to(DEVICE)):
+            with pytest.raises(ValueError, match=r"Negative values|which overflows"):
+                detector.score_samples(samples)
+        tensor = torch.full((2, _D), float("inf"), device=DEVICE)
+        with pytest.raises(ValueError, match="infinity"):
+            detector.score_samples(tensor)
+        with pytest.raises(ValueError, match="599 features"):
+            detector.score_samples(torch.from_numpy(_NEW[:, 1:]).to(DEVICE))

@@ -17,7 +17,7 @@ from skood.nn._outputs import concatenate
 from skood.utils._batches import loaded, loaded_blocks
 from skood.utils._input import is_shaped_as_fitted
 from skood.utils._metaestimators import unwrapped
-from skood.utils._torch import row_chunks
+from skood.utils._torch import on_gpu, row_chunks
 
 # Bytes of samples that a pipeline of rectifiers transforms at a time.
 _BLOCK_BYTES = 2 * 2**20
@@ -308,7 +308,8 @@ class PipelineNetwork(WrappedNetwork):
         X = loaded(X)
         for _, step in self.estimator.steps[:-1]:
             if step is not None and not isinstance(step, str):
-                X = step.transform(X)
+                stays = self._rectifies and self.core.returns_tensors and on_gpu(X)
+                X = step._transform_tensor(X) if stays else step.transform(X)
         return X
 
 

@@ -11,6 +11,7 @@ from skood.rectifiers._top_activations import (
     ShapingRectifier,
     largest,
     scale_samples,
+    scaled_tensor,
     survivors,
     totals,
 )
@@ -89,6 +90,17 @@ class ASH(ShapingRectifier):
     def __init__(self, *, percentile=65, variant="s"):
         self.percentile = percentile
         self.variant = variant
+
+    def _rectified(self, Z):
+        k = self._n_retained(Z)
+        order = Z.argsort(dim=1, descending=True, stable=True)[:, :k]
+        out = Z.new_zeros(Z.shape).scatter(1, order, Z.gather(1, order))
+        if self.variant == "s":
+            return scaled_tensor(Z, k, lambda ratio: ratio.exp(), out)
+        if self.variant == "b":
+            share = Z.double().sum(dim=1) / (out > 0).sum(dim=1).clamp(min=1)
+            return (out > 0) * share.to(Z.dtype)[:, None]
+        return out
 
     def _rectify(self, Z, out):
         k = self._n_retained(Z)

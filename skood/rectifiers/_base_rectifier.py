@@ -4,10 +4,12 @@
 # SPDX-License-Identifier: BSD-3-Clause
 
 from abc import ABCMeta, abstractmethod
+from collections.abc import Callable
 from typing import ClassVar
 
 import numpy as np
 from sklearn.base import OneToOneFeatureMixin, TransformerMixin
+from sklearn.utils import get_tags
 from sklearn.utils.validation import (
     check_consistent_length,
     check_is_fitted,
@@ -55,14 +57,17 @@ class BaseRectifier(
 ):
     """Base class of rectifiers, which preserve the number of features and the dtype.
 
-    A subclass implements ``_rectify(Z, out)``, which must not modify `Z`, and, if it
-    has parameters to learn, ``_learn(X, y, weight)``.
+    A subclass implements ``_rectify(Z, out)``, which must not modify `Z`, the same as
+    ``_rectified(Z)`` for tensors on a GPU, and, if it has parameters to learn,
+    ``_learn(X, y, weight)``.
     """
 
     _parameter_constraints: dict = {}
 
     # Whether rectified features are finite if the features are.
     _keeps_finite: ClassVar[bool] = False
+
+    _rectified: Callable
 
     @fit_context(
         # A head that a rectifier wraps validates itself.
@@ -133,6 +138,19 @@ class BaseRectifier(
         if not all(is_finite):
             check_no_overflow(out, "A rectified feature")
         return out
+
+    def _transform_tensor(self, Z):
+        """Return rectified features of a tensor, where it is; errors of `transform`."""
+        Z = Z.detach()
+        Z = Z if "float64" in str(Z.dtype) else Z.float()
+        if len(Z) and Z.shape[1:] == (getattr(self, "n_features_in_", 0),):
+            out = self._rectified(Z)
+            is_valid = Z.isfinite().all() & out.isfinite().all()
+            if get_tags(self).input_tags.positive_only:
+                is_valid &= Z.min() >= 0
+            if is_valid:  # one wait
+                return out
+        return self.transform(Z)
 
     @abstractmethod
     def _rectify(self, Z, out):

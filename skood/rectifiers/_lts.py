@@ -10,7 +10,14 @@ from sklearn.utils import get_tags
 
 from skood.rectifiers._base_rectifier import BaseRectifier, known_mask
 from skood.rectifiers._rectified_head import fit_head
-from skood.rectifiers._top_activations import largest, n_largest, scale_samples, totals
+from skood.rectifiers._top_activations import (
+    largest,
+    n_largest,
+    scale_samples,
+    scaled_tensor,
+    totals,
+)
+from skood.utils._array_api import asarray_like, numpy_dtype
 from skood.utils._param_validation import Classifier, Interval
 from skood.utils._routing import router_of
 from skood.utils._warnings import warn
@@ -130,6 +137,11 @@ class LTS(BaseRectifier):
         """
         parts = {} if self.estimator is None else {"estimator": self.estimator}
         return router_of(self, super().get_metadata_routing(), parts)
+
+    def _rectified(self, Z):
+        k = n_largest(Z.shape[1], 1.0 - self.top)
+        origin = asarray_like(self.origin_.astype(numpy_dtype(Z)), Z)
+        return scaled_tensor(Z, k, lambda ratio: ratio**2, Z - origin) + origin
 
     def _rectify(self, Z, out):
         positive = Z if Z.min() >= 0 else np.maximum(Z, 0)

@@ -77,5 +77,8 @@ class ReAct(BaseRectifier):
         mask = known_mask(y, X, self.ood_label, weight)
         self.threshold_ = pooled_quantile(X, self.quantile, mask, weight)
 
+    def _rectified(self, Z):
+        return Z.clamp(max=self.threshold_)
+
     def _rectify(self, Z, out):
         np.minimum(Z, Z.dtype.type(self.threshold_), out=out)

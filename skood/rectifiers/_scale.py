@@ -11,6 +11,7 @@ from skood.rectifiers._top_activations import (
     ShapingRectifier,
     largest,
     scale_samples,
+    scaled_tensor,
     totals,
 )
 from skood.utils._param_validation import Interval
@@ -71,6 +72,9 @@ class SCALE(ShapingRectifier):
 
     def __init__(self, *, percentile=85):
         self.percentile = percentile
+
+    def _rectified(self, Z):
+        return scaled_tensor(Z, self._n_retained(Z), lambda ratio: ratio.exp(), Z)
 
     def _rectify(self, Z, out):
         _, retained = largest(Z, self._n_retained(Z))

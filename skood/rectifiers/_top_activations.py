@@ -70,6 +70,14 @@ def scale_samples(rectifier, Z, factor, total, out):
     np.multiply(Z, factor.astype(out.dtype)[:, None], out=out)
 
 
+def scaled_tensor(Z, k, function, gaps):
+    """Return gaps times a function of the sum of all over the `k` largest features."""
+    Z = Z.clamp(min=0.0).double()
+    top = Z.topk(k, dim=1).values.sum(dim=1)
+    factor = function(Z.sum(dim=1) / top).where(top > 0, 1.0)
+    return gaps * factor.to(gaps.dtype)[:, None]
+
+
 class ShapingRectifier(BaseRectifier):
     """Base class of rectifiers that use the sums of all and of the largest features.
 

@@ -10,6 +10,7 @@ import numpy as np
 
 from skood.rectifiers._base_rectifier import BaseRectifier, known_mask
 from skood.rectifiers._quantiles import column_quantiles, pooled_quantile
+from skood.utils._array_api import asarray_like, numpy_dtype
 from skood.utils._param_validation import Interval, StrOptions
 
 
@@ -117,6 +118,13 @@ class VRA(BaseRectifier):
                 np.full(X.shape[1], pooled_quantile(X, quantile, mask, weight))
                 for quantile in both
             )
+
+    def _rectified(self, Z):
+        bounds = self.low_, self.high_
+        low, high = (asarray_like(b.astype(numpy_dtype(Z)), Z) for b in bounds)
+        if self.below == "clip":
+            return Z.maximum(low).minimum(high)
+        return Z.minimum(high).where(Z >= low, 0.0)
 
     def _rectify(self, Z, out):
         low, high = self.low_.astype(Z.dtype), self.high_.astype(Z.dtype)

@@ -191,7 +191,8 @@ def copy_of(array, kind, function):
     key = id(array), kind
     entry = _COPIES.get(key)
     if entry is None or entry[0]() is not array:
-        gone = ref(array, lambda _: _COPIES.pop(key, None))
+        # at the exit of Python there may be no dict
+        gone = ref(array, lambda _: _COPIES and _COPIES.pop(key, None))
         entry = _COPIES[key] = gone, function()
     return entry[1]
 
