@@ -39,7 +39,7 @@ def test_2_two_tables_of_mln():
     assert printed("mln", "3", "GTSRB/Ensemble")["AUROC/+MLN"] == 99.88
 
 
-def test_3_rows_of_epn_are_those_with_ice():
+def test_3_regularized_probe_of_epn_equals_ice():
     ice = printed("epn", "4", "EPN+ICE")
     expected = {"CiteSeer": 88.23, "PubMed": 67.38, "CoauthorPhysics": 93.59}
     for graph, value in expected.items():
