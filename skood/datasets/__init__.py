@@ -8,6 +8,7 @@ Loaders of graphs return a :class:`skood.graph.NodeSet`.
 # Authors: The skood developers
 # SPDX-License-Identifier: BSD-3-Clause
 
+from skood.datasets._churn import make_churn
 from skood.datasets._digit_concepts import digit_concepts, load_digit_concepts
 from skood.datasets._digits_ood import load_digits_ood
 from skood.datasets._graphs import load_graph, paper_ood_splits, split_nodes
@@ -22,6 +23,7 @@ __all__ = [
     "load_digits_ood",
     "load_graph",
     "load_idx_images",
+    "make_churn",
     "make_ood_graph",
     "make_reject_option_1d",
     "paper_ood_splits",
