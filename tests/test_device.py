@@ -33,6 +33,7 @@ from skood.nn import LinearHead, TorchClassifier, pretrained
 from skood.nn._outputs import NetworkOutputs
 from skood.rectifiers import ASH, DICE, LTS, SCALE, VRA
 from skood.rectifiers._base_rectifier import BaseRectifier
+from skood.rejection import RejectOptionClassifier
 from skood.utils import _array_api
 from skood.utils._left_out import UNUSED
 from skood.utils._torch import row_chunks
@@ -230,13 +231,14 @@ def test_scores_on_the_device(detector, device, small_chunks):
         (double.half().T.contiguous().T, 2e-6),
         (double.bfloat16(), 2e-6),
     ]
+    scores = fitted.set_params(device="cuda").score_samples(_NEW)
     for tensor, rtol in tensors:
         exact = tensor if tensor.dtype == torch.float64 else tensor.float()
         wanted = fitted.set_params(device="cpu").score_samples(exact.numpy())
+        if tensor is double:
+            _assert_close(scores, wanted, rtol)
         scores = fitted.set_params(device="cuda").score_samples(tensor.to(DEVICE))
         _assert_close(scores, wanted, rtol)
-    scores = fitted.score_samples(_NEW)
-    _assert_close(scores, fitted.set_params(device="cpu").score_samples(_NEW), 1e-9)
 
 
 @pytest.mark.parametrize("detector", _detectors(), ids=_name)
@@ -528,3 +530,20 @@ def test_errors_of_rectifiers_on_the_device(device):
             detector.score_samples(tensor)
         with pytest.raises(ValueError, match="599 features"):
             detector.score_samples(torch.from_numpy(_NEW[:, 1:]).to(DEVICE))
+
+
+def test_reject_option_over_detectors_on_the_device(device):
+    """Samples are fetched once; a `LinearHead` raised a TypeError for them."""
+    X, y = _X[:600, :60], _Y[:600] % 20
+    new = np.ascontiguousarray(_NEW[:, :60])
+    tensor = torch.from_numpy(new).to(DEVICE)
+    for head in (_FEW_CLASSES, copy.deepcopy(_FEW_CLASSES).fit(X, y)):
+        clf = RejectOptionClassifier(
+            FrozenEstimator(head), ood_detector=Mahalanobis(device="cuda")
+        ).fit(X, y)
+        wanted = clf.predict(new)
+        with device.counted() as counts:
+            predicted = clf.predict(tensor)
+        np.testing.assert_array_equal(predicted, wanted)
+        assert counts.to_host <= 1.01 * new.nbytes
+        assert counts.waits <= 3

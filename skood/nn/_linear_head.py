@@ -41,6 +41,7 @@ from skood.utils._metaestimators import (
     wrapped_tags,
 )
 from skood.utils._param_validation import Classifier, Interval, StrOptions, fit_context
+from skood.utils._torch import to_numpy
 from skood.utils._weights import check_weight
 
 # Validated weights of heads that are not fitted, with the parameters that they are of.
@@ -255,6 +256,7 @@ class LinearHead(LogitsMixin, ClassifierMixin, SkoodEstimator):
 
     def _checked_input(self, X):
         """Return X as a float array with the number of features of the weights."""
+        X = to_numpy(X)
         if not hasattr(self, "_fitted") and type(X) is not np.ndarray:
             # given weights have no feature names
             X = check_array(X, accept_sparse="csr", dtype=[np.float64, np.float32])
