@@ -1,0 +1,142 @@
+"""Tests of the pages of the documentation: lengths, outputs of code and words."""
+
+# Authors: The skood developers
+# SPDX-License-Identifier: BSD-3-Clause
+
+import re
+from pathlib import Path
+
+import pytest
+
+DOC = Path(__file__).parents[1] / "doc"
+GUIDE = DOC / "user_guide"
+PAGES = sorted(path for path in DOC.rglob("*.rst") if "generated" not in path.parts)
+#: Words of a page to use, of a page of details, of all pages of the guide, of a recipe.
+USE, DETAILS, ALL, RECIPE = 1_500, 2_800, 60_000, 1_200
+LONGER = {"numerical_notes": 2_000}
+#: Pages of the guide above their limit, with their number of words. Numbers may only
+#: shrink; a page that is within its limit leaves the table.
+ABOVE = {
+    "combine": 5_151,
+    "detectors": 4_183,
+    "detectors_features": 4_386,
+    "detectors_logits": 1_808,
+    "detectors_network": 1_571,
+    "epistemic": 7_653,
+    "evidential": 2_818,
+    "graph": 3_996,
+    "guarantees": 8_562,
+    "logic": 4_250,
+    "nn": 1_539,
+    "rejection": 8_555,
+    "selection": 2_764,
+}
+#: Words of the whole guide as long as there are pages above their limits.
+ALL_TODAY = 84_279
+#: Pages that still have a `bool` as an output, and pages with words of `WORDS`.
+WITH_BOOL = {
+    "recipes/conformal",
+    "recipes/embeddings",
+    "recipes/graph",
+    "recipes/library",
+    "recipes/monitor",
+    "recipes/no_ood_data",
+    "recipes/rules",
+    "recipes/segmentation",
+    "recipes/table",
+    "recipes/text",
+    "recipes/threshold",
+    "recipes/torch_network",
+    "user_guide/combine",
+    "user_guide/detectors",
+    "user_guide/detectors_features",
+    "user_guide/detectors_logits",
+    "user_guide/detectors_network",
+    "user_guide/epistemic",
+    "user_guide/epistemic_regression",
+    "user_guide/evidential",
+    "user_guide/graph",
+    "user_guide/guarantees",
+    "user_guide/logic",
+    "user_guide/nn_classifier",
+    "user_guide/rectifiers",
+    "user_guide/rejecting_regression",
+    "user_guide/rejection",
+    "user_guide/selection",
+}
+WITH_WORDS = {
+    "comparison",
+    "developers/contributing",
+    "index",
+    "recipes/monitor",
+    "recipes/which_detector",
+    "user_guide/answers",
+    "user_guide/combine",
+    "user_guide/detectors",
+    "user_guide/detectors_features",
+    "user_guide/detectors_logits",
+    "user_guide/epistemic",
+    "user_guide/graph",
+    "user_guide/guarantees",
+    "user_guide/rectifiers",
+    "user_guide/rejecting_regression",
+    "user_guide/rejection",
+    "user_guide/selection",
+}
+#: Words with a plainer term: fraction, in production, available, module, reproduce, ...
+WORDS = [
+    r"\bshares? of\b",
+    r"\bthe share\b",
+    r"\bsamples in use\b",
+    r"\bat hand\b",
+    r"\bredo(es|ne)?\b",
+    r"\bbeside\b",
+    r"\bat all times\b",
+    r"\bshortly\b",
+    r"\bunable\b",
+    r"\bjudged?s?\b",
+    r"\basked\b",
+    r"\bmain job\b",
+]
+
+
+def number_of_words(path):
+    return len(path.read_text(encoding="utf-8").split())
+
+
+def name_of(path):
+    return path.relative_to(DOC).as_posix().removesuffix(".rst")
+
+
+@pytest.mark.parametrize(
+    "path", sorted(GUIDE.glob("*.rst")), ids=lambda path: path.stem
+)
+def test_length_of_page(path):
+    limit = DETAILS if path.stem.endswith("_details") else USE
+    limit = ABOVE.get(path.stem, LONGER.get(path.stem, limit))
+    assert number_of_words(path) <= limit
+
+
+@pytest.mark.parametrize(
+    "path", sorted((DOC / "recipes").glob("*.rst")), ids=lambda path: path.stem
+)
+def test_length_of_recipe(path):
+    assert number_of_words(path) <= RECIPE
+
+
+def test_length_of_guide():
+    words = sum(map(number_of_words, GUIDE.glob("*.rst")))
+    assert words <= max(ALL, ALL_TODAY if ABOVE else 0)
+
+
+@pytest.mark.parametrize("path", PAGES, ids=name_of)
+def test_outputs_are_not_mere_booleans(path):
+    if name_of(path) not in WITH_BOOL:
+        assert ">>> bool(" not in path.read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize("path", PAGES, ids=name_of)
+def test_plain_words(path):
+    if name_of(path) not in WITH_WORDS and path.parent.name != "whats_new":
+        text = path.read_text(encoding="utf-8").lower()
+        assert [word for word in WORDS if re.search(word, text)] == []
