@@ -672,9 +672,7 @@ class OutputDetector(BaseDetector):
     def _chunking(self, outputs):
         """Return the options of `map_samples`: size, device, threads and sparse."""
         device = array_device(self._device, outputs.array)
-        size = self._chunk_bytes
-        if device is not None:
-            size = chunk_bytes(device, size)
+        size = chunk_bytes(device, self._chunk_bytes) if device else self._chunk_bytes
         per_row = self._bytes_per_row(outputs)
         if outputs.features is None and device is None:
             least = self._logit_chunk_samples * per_row
