@@ -10,7 +10,9 @@ import pytest
 
 DOC = Path(__file__).parents[1] / "doc"
 GUIDE = DOC / "user_guide"
-PAGES = sorted(path for path in DOC.rglob("*.rst") if "generated" not in path.parts)
+#: Folders that a build of the pages writes.
+BUILT = {"generated", "auto_examples", "_build"}
+PAGES = sorted(path for path in DOC.rglob("*.rst") if not BUILT & {*path.parts})
 #: Words of a page to use, of a page of details, of all pages of the guide, of a recipe.
 USE, DETAILS, ALL, RECIPE = 1_500, 2_800, 60_000, 1_200
 LONGER = {"numerical_notes": 2_000}
