@@ -63,7 +63,7 @@ def test_distribution_of_columns(large):
     assert_allclose(tenure.mean(), 1 + 28 - 0.5, atol=0.2)  # the floor takes one half
 
 
-def test_rows_of_unknown_kinds():
+def test_unknown_kinds():
     churn = make_churn(3000, ood=0.3, random_state=1)
     data, kind = churn.data, churn.kind
     assert_array_equal(churn.target == "unknown", kind != "customer")
