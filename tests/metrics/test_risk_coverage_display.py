@@ -17,7 +17,12 @@ from skood.metrics import (
     TwoScoreCurve,
     aurc,
 )
-from skood.rejection import BoundedTPRFPR, RejectOptionClassifier
+from skood.rejection import (
+    BoundedTPRFPR,
+    Certificate,
+    RejectOptionClassifier,
+    TwoThresholds,
+)
 from tests.metrics._drawing import MarginDetector, legend_texts
 from tests.metrics._rejector import fit_rejector, make_blobs_ood
 from tests.metrics._scored import Decider
@@ -204,6 +209,23 @@ def test_rejected_samples_are_no_errors(wrap):
     assert legend_texts(display)[-1].startswith(f"rule (coverage {point[0]:.3f}")
     redrawn = display.plot()
     assert_allclose(redrawn.ax_.lines[-1].get_xydata(), [point], rtol=1e-12)
+
+
+def test_rule_with_a_threshold_for_each_group_has_no_marker():
+    X, y = make_blobs_ood(0)
+    X, y = np.tile(X[y != -1], (6, 1)), np.tile(y[y != -1], 6)
+    clf = RejectOptionClassifier(
+        LogisticRegression(),
+        ood_detector=MarginDetector(),
+        rule=TwoThresholds(ood=0.1, risk=0.1),
+        guarantee=Certificate(within="groups", thresholds="group"),
+        random_state=0,
+    ).fit(X, y, groups=np.arange(len(y)) % 2)
+    assert clf.operating_point_.has_group_thresholds
+    display = RiskCoverageDisplay.from_estimator(clf, X, y)
+    assert display.operating_point is None
+    curve = curve_of(y, clf.estimator_.predict(X), clf.predict_proba(X).max(axis=1))
+    assert_array_equal(display.line_.get_ydata(), curve.risk)
 
 
 def test_classifier_that_rejects_with_string_labels():

@@ -204,9 +204,9 @@ class RiskCoverageDisplay(BaseDisplay):
             A fitted classifier, whose score is its largest probability; or a fitted
             detector with the classifier in `estimator_`, whose score is its own. For an
             estimator that rejects samples, by ``accept_proba``, the predictions for all
-            samples are made by the one in `estimator_`, and a marker shows its rule;
-            the score of a regressor that rejects samples is its risk score. Each may be
-            the last step of a Pipeline.
+            samples are made by the one in `estimator_`, and a marker shows its rule,
+            unless this has a threshold for each group; the score of a regressor that
+            rejects samples is its risk score. Each may be the last step of a Pipeline.
 
         X : array-like of shape (n_samples, n_features)
             The samples.
@@ -278,7 +278,8 @@ class RiskCoverageDisplay(BaseDisplay):
         kwargs |= {"classes": classes, "loss": loss, "ood_label": ood_label}
         name = type(final).__name__ if name is None else name
         display = cls.from_predictions(y, y_pred, y_score, name=name, **kwargs)
-        if getattr(final, "operating_point_", None) is not None:
+        rule = getattr(final, "operating_point_", None)
+        if rule is not None and not rule.has_group_thresholds:
             is_id = id_mask(y, ood_label, classes)
             losses = per_sample_loss(y, y_pred, loss, is_id=is_id, classes=classes)
             accept = final.accept_proba(X_final)[is_id]
@@ -286,6 +287,7 @@ class RiskCoverageDisplay(BaseDisplay):
                 point = accept.mean(), accept @ losses / accept.sum()
                 display.operating_point = point
                 display._draw_operating_point(display.ax_)
+                display.ax_.legend(loc="best")
         return display
 
     def plot(
@@ -336,7 +338,6 @@ class RiskCoverageDisplay(BaseDisplay):
         """Draw the marker of the rule."""
         label = "rule (coverage {:.3f}, risk {:.3f})".format(*self.operating_point)
         ax.plot(*self.operating_point, "ko", label=label, zorder=3, clip_on=False)
-        ax.legend(loc="best")
 
     def _draw_curves(self, ax, names, areas, kwargs):
         """Draw the curves and return their lines."""
