@@ -67,7 +67,7 @@ EXCEEDED: dict = {
 }
 
 # Other estimators, for 120 samples: waits of a call, by default at most 6, and what is
-# fetched as a share of what it returns, at most 2. Predictions of all members are
+# fetched as a fraction of what it returns, at most 2. Predictions of all members are
 # fetched, and QUAM waits for each step of a search; bounds of `CertifiedQUAM` for each
 # point.
 OF_MEMBERS: dict = {
@@ -467,7 +467,7 @@ def test_waits_of_an_epoch(name, most_waits, device):
 
 
 def test_masks_of_dropout_are_sent_once(device):
-    """Draws are those of the CPU; predictions of all networks are fetched together."""
+    """Draws equal the CPU's; predictions of all networks are fetched together."""
     X, y = _data()
     net = TorchClassifier(module_params={"dropout": 0.3}, max_epochs=1, random_state=0)
     clf = MCDropout(net, 5, batch_size=40, random_state=0, device="cpu").fit(X, y)

@@ -4,8 +4,8 @@ Defects of tile surfaces
 ========================
 
 A convolutional network recognizes three defects in images of tiles. It must pass on
-tiles that it has no class for. Later a machine causes a defect that nobody has seen
-before, and a monitor raises an alarm.
+tiles that it has no class for. Later a machine causes a new kind of defect, and a
+monitor raises an alarm.
 """
 
 # Authors: The skood developers
@@ -125,10 +125,10 @@ figure, ax = plt.subplots(figsize=(6.5, 4.5), layout="constrained")
 AcceptanceRegionDisplay.from_estimator(clf, Z, y, ax=ax)
 
 # %%
-# A defect that nobody has seen before
-# ------------------------------------
+# A new kind of defect
+# --------------------
 #
-# The monitor compares the scores of the detector with those of the calibration images,
+# The monitor compares the scores of the detector with the calibration scores,
 # without labels; a false alarm has a probability of at most 1 % over all time. After
 # 600 tiles, one of ten has cracks.
 monitor = ExchangeabilityMonitor(FrozenEstimator(detector), random_state=0)

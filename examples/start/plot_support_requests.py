@@ -115,9 +115,9 @@ AcceptanceRegionDisplay.from_estimator(clf, test, y_test, ax=ax)
 # A new product
 # -------------
 #
-# A monitor compares the scores of incoming requests with those of requests that nothing
-# was fitted on. It needs no labels; a false alarm has a probability of at most 1 % over
-# all time. After 600 requests, one of ten concerns coins.
+# A monitor compares the scores of incoming requests with the scores of requests that
+# nothing was fitted on. It needs no labels; a false alarm has a probability of at most
+# 1 % over all time. After 600 requests, one of ten concerns coins.
 detector = FrozenEstimator(clf.ood_detector_)
 monitor = ExchangeabilityMonitor(detector, random_state=0).fit(held_out)
 monitor.update(requests(600)[0])

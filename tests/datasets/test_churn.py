@@ -34,7 +34,7 @@ def test_frequency_and_bayes_error(large):
     assert_allclose(np.minimum(p, 1 - p).mean(), 0.138, atol=0.001)
     bayes = np.where(p > 0.5, "leave", "stay")
     assert_allclose(np.mean(bayes != large.target), 0.138, atol=0.003)
-    for low in (0.0, 0.2, 0.4, 0.6, 0.8):  # the probabilities are those of the target
+    for low in (0.0, 0.2, 0.4, 0.6, 0.8):  # calibrated probabilities
         bin_ = (p >= low) & (p < low + 0.2)
         assert_allclose(
             np.mean(large.target[bin_] == "leave"), p[bin_].mean(), atol=0.015
