@@ -116,8 +116,8 @@ class InfeasibleError(SkoodError, ValueError):
     --------
     >>> from skood.exceptions import InfeasibleError
     >>> str(InfeasibleError("No rule.", max_tpr_at_fpr=0.5, min_fpr_at_tpr=0.25))
-    'No rule. Attainable on this data: a TPR of at most 0.5 within the asked FPR, \
-and an FPR of at least 0.25 with the asked TPR.'
+    'No rule. Attainable on this data: a TPR of at most 0.5 within the given FPR, \
+and an FPR of at least 0.25 with the given TPR.'
     """
 
     def __init__(
@@ -137,8 +137,8 @@ and an FPR of at least 0.25 with the asked TPR.'
 
     def __str__(self):
         facts = {
-            "a TPR of at most {} within the asked " + self.bounded: self.max_tpr_at_fpr,
-            "an FPR of at least {} with the asked TPR": self.min_fpr_at_tpr,
+            "a TPR of at most {} within the given " + self.bounded: self.max_tpr_at_fpr,
+            "an FPR of at least {} with the given TPR": self.min_fpr_at_tpr,
             "a selective risk of at least {}": self.min_risk,
         }
         known = [k.format(f"{v:.4g}") for k, v in facts.items() if not math.isnan(v)]

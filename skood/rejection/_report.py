@@ -254,9 +254,9 @@ class RejectionReport:
             "fpr": (
                 f"{self.n_accepted_ood:.6g} of {self.n_ood:.6g} OOD samples accepted"
             ),
-            "coverage": "accepted share of all samples",
+            "coverage": "accepted fraction of all samples",
             "risk": "mean loss of the accepted ID samples",
-            "precision": f"share of ID among accepted, {self.ood_prior} of samples OOD",
+            "precision": f"ID fraction of accepted, {self.ood_prior} of samples OOD",
             "error_rate": "mean loss of all accepted samples",
         }
         lines = []

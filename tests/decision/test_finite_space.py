@@ -93,7 +93,7 @@ def test_infeasible_says_what_is_attainable():
         InfeasibleError,
         match=r"No acceptance probabilities meet BoundedTPRFPR\(fpr_max=0.2, "
         r"tpr_min=0.9\) on 6 atoms that may be accepted. Attainable on this data: a "
-        r"TPR of at most 0.5167 within the asked FPR, and an FPR of at least 0.7 with",
+        r"TPR of at most 0.5167 within the given FPR, and an FPR of at least 0.7 with",
     ) as info:
         solve_finite(P_ID, P_OOD, RISK, BoundedTPRFPR(0.9, 0.2))
     assert info.value.max_tpr_at_fpr == pytest.approx(0.5166666666666666, abs=1e-14)
@@ -526,10 +526,10 @@ def test_something_must_be_accepted_where_a_rule_says_so():
         solve_finite(P_ID, None, RISK, BoundedImprovement(0.005))
     assert info.value.min_risk == 0.01
     with pytest.raises(
-        InfeasibleError, match="a TPR of at most 0 within the asked FPR"
+        InfeasibleError, match="a TPR of at most 0 within the given FPR"
     ):
         solve_finite(P_ID, P_OOD, RISK, BoundedTPRFPR(0.0, 0.0))
-    with pytest.raises(InfeasibleError, match="at most 0 within the asked precision"):
+    with pytest.raises(InfeasibleError, match="at most 0 within the given precision"):
         solve_finite(P_ID, P_OOD, RISK, BoundedPrecisionRecall(1.0, 0.0, 0.5))
 
 

@@ -165,7 +165,7 @@ def test_infeasible_says_what_is_attainable():
     assert str(info.value) == (
         "No acceptance rule meets BoundedTPRFPR(fpr_max=0.25, tpr_min=0.8) on 6 ID and "
         "4 OOD samples. Attainable on this data: a TPR of at most 0.6667 within the "
-        "asked FPR, and an FPR of at least 0.75 with the asked TPR."
+        "given FPR, and an FPR of at least 0.75 with the given TPR."
     )
     point = search(rule, samples_of(*TIED))
     assert not point.feasible

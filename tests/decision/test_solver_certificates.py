@@ -307,8 +307,8 @@ def test_precision_recall_infeasible():
         solve(rule, samples_of(*args))
     # the OOD row 0 is always in: a precision of .9 would need a TPR of 4.5
     assert str(info.value).endswith(
-        "Attainable on this data: a TPR of at most 0 within the asked precision, and "
-        "an FPR of at least 1 with the asked TPR."
+        "Attainable on this data: a TPR of at most 0 within the given precision, and "
+        "an FPR of at least 1 with the given TPR."
     )
 
 

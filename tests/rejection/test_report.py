@@ -293,9 +293,9 @@ def test_text():
         "             value  90 % interval     ",
         "tpr         0.7500  [0.2486, 0.9873]    3 of 4 ID samples accepted",
         "fpr         0.5000  [0.0253, 0.9747]    1 of 2 OOD samples accepted",
-        "coverage    0.6667  [0.2713, 0.9372]    accepted share of all samples",
+        "coverage    0.6667  [0.2713, 0.9372]    accepted fraction of all samples",
         "risk        0.3333  [0.0170, 0.8646]    mean loss of the accepted ID samples",
-        "precision   0.8182  [0.3710, 0.9958]    share of ID among accepted, "
+        "precision   0.8182  [0.3710, 0.9958]    ID fraction of accepted, "
         "0.25 of samples OOD",
         "error_rate  0.4545  [0.0084, 0.9742]    mean loss of all accepted samples",
     ]
