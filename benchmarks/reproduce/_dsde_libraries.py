@@ -19,9 +19,9 @@ from benchmarks.reproduce._recipes import printed_recipe
 from benchmarks.reproduce._training import (
     OPENOOD,
     SUPCON,
-    openood_classifier,
     prepare,
     train_supcon,
+    trained_openood,
 )
 from skood.combine import DOSStorey, conformal_pvalues
 from skood.datasets import load_digits_ood
@@ -251,10 +251,12 @@ class Stored(Library):
         def train():
             X, y = self.training.train
             if not supcon:
-                made = openood_classifier(
-                    factory, seed=self.seed, device=device, verbose=self.run.verbose
+                return trained_openood(
+                    *(factory, X, y),
+                    seed=self.seed,
+                    device=device,
+                    verbose=self.run.verbose,
                 )
-                return made.fit(X, y)
             with torch.random.fork_rng():
                 torch.manual_seed(self.seed)
                 module = factory(shape, self.n_classes)

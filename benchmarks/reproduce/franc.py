@@ -33,7 +33,7 @@ from benchmarks.reproduce._franc_densities import (
     two_scores_are_best,
 )
 from benchmarks.reproduce._paper import Claim, Experiment, Paper, Row, own_method
-from benchmarks.reproduce._training import OPENOOD, openood_classifier, prepare
+from benchmarks.reproduce._training import OPENOOD, prepare, trained_openood
 from skood.detectors import KNN, MSP, ODIN, Energy, MaxLogit, ViM
 from skood.metrics import (
     TwoScoreCurve,
@@ -219,13 +219,13 @@ class Stored(Scores):
         shape, classes = (3, self.size, self.size), np.arange(10)
 
         def train():
-            made = openood_classifier(
+            return trained_openood(
                 self.network,
+                *self.id_images("train"),
                 seed=self.seed,
                 device=self.run.device,
                 verbose=self.run.verbose,
             )
-            return made.fit(*self.id_images("train"))
 
         stored = self.run.network(
             f"franc-{self.name}-{self.seed}",

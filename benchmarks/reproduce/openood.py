@@ -41,7 +41,7 @@ from benchmarks.reproduce._openood_lists import (
 )
 from benchmarks.reproduce._paper import Claim, Experiment, Paper, Row, own_method
 from benchmarks.reproduce._run import replacing
-from benchmarks.reproduce._training import OPENOOD, openood_classifier, prepare
+from benchmarks.reproduce._training import OPENOOD, prepare, trained_openood
 from skood.detectors import (
     FDBD,
     GEN,
@@ -232,12 +232,12 @@ class Stored(Scores):
                     "here."
                 )
             X, y = self.images(made.id_sets["train"])
-            return openood_classifier(
-                made.network,
+            return trained_openood(
+                *(made.network, prepare(X), y),
                 seed=self.seed,
                 device=self.run.device,
                 verbose=self.run.verbose,
-            ).fit(prepare(X), y)
+            )
 
         return self.run.network(
             f"openood-{self.name}-{self.seed}",

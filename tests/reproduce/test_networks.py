@@ -6,9 +6,11 @@
 import numpy as np
 import pytest
 import torch
+from sklearn.dummy import DummyClassifier
 
 pytest.importorskip("benchmarks.reproduce", reason="only in the source tree")
 
+from benchmarks.reproduce import _training
 from benchmarks.reproduce._networks import (
     CIFAR10,
     densenet100,
@@ -16,7 +18,11 @@ from benchmarks.reproduce._networks import (
     resnet,
     wide_resnet,
 )
-from benchmarks.reproduce._training import cropped_and_flipped, prepare
+from benchmarks.reproduce._training import (
+    cropped_and_flipped,
+    prepare,
+    trained_openood,
+)
 from skood.nn import pretrained, split
 
 
@@ -105,3 +111,24 @@ def test_prepared_images():
     gray = prepare(prepare(X, n_channels=3) * 255, n_channels=1)
     np.testing.assert_allclose(gray, X / 255.0, atol=1e-6)
     np.testing.assert_allclose(prepare(X, size=1)[0, 0, 0, 0], 0.4, atol=1e-6)
+
+
+def test_network_at_chance_is_trained_again(monkeypatch):
+    last = 1000  # seeds up to here give a network that predicts one class
+
+    class Network(DummyClassifier):
+        def predict(self, X):
+            return X if self.seed > last else super().predict(X)
+
+    def untrained(module, *, seed, **options):
+        network = Network()
+        network.seed = seed
+        return network
+
+    monkeypatch.setattr(_training, "openood_classifier", untrained)
+    y = np.arange(10).repeat(30)
+    assert trained_openood(None, y, y, seed=0).seed == 2000
+    assert trained_openood(None, y, y, seed=1500).seed == 1500
+    last = 9000
+    with pytest.raises(ValueError, match="network of seed 0 at chance five times"):
+        trained_openood(None, y, y, seed=0)

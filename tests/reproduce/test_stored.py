@@ -73,7 +73,7 @@ def test_franc_on_files(data, tmp_path, monkeypatch):
     def fails(*_, **__):
         raise AssertionError("trained twice")
 
-    monkeypatch.setattr(franc, "openood_classifier", fails)
+    monkeypatch.setattr(franc, "trained_openood", fails)
     assert set(run(only=["MNIST/KNN"]).cells.row) == {"MNIST/KNN"}
 
 
