@@ -118,7 +118,7 @@ class MCDropout(BaseMembers):
     On a graph, too, a mask is the same for all nodes (and for all edges, where dropout
     is applied to edges): the members are the same models on every graph. With few
     members, a separate mask for each node would detect OOD nodes slightly better, see
-    the :ref:`User Guide <graph_detectors>`.
+    the :ref:`User Guide <graph_details>`.
 
     The part of the network before its first dropout module is the same for all thinned
     networks, and is computed once for a batch of samples; a graph is run separately for
