@@ -64,7 +64,10 @@ html_show_sourcelink = False
 # Pages without pages below them have nothing to list in a sidebar.
 html_sidebars = {
     name: []
-    for name in ("comparison", "developers/**", "glossary", "migration", "whats_new/**")
+    for name in (
+        *("install", "getting_started", "choosing", "faq", "comparison", "migration"),
+        *("developers/**", "glossary", "whats_new/**"),
+    )
 }
 html_theme_options = {
     "logo": {"image_light": "_static/logo.svg", "image_dark": "_static/logo-dark.svg"},

@@ -60,6 +60,7 @@ SLOW = {
 NEEDS = {
     "plot_certified_groups": "pandas",
     "plot_conformal": "mapie",
+    "plot_churn": "pandas",
     "plot_data_frame": "pandas",
     "plot_deployment": "pandas",
     "plot_select_digits": "pandas",
