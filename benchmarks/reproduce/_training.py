@@ -70,6 +70,10 @@ def openood_classifier(
     )
 
 
+#: A network is at chance with an accuracy of up to so many times that of a constant.
+AT_CHANCE = 2.0
+
+
 def trained_openood(module, X, y, *, seed, device="auto", verbose=0):
     """Return a classifier trained by OpenOOD's recipe.
 
@@ -81,7 +85,7 @@ def trained_openood(module, X, y, *, seed, device="auto", verbose=0):
         made = openood_classifier(
             module, seed=seed + 1000 * attempt, device=device, verbose=verbose
         ).fit(X, y)
-        if made.score(X[sample], y[sample]) > 2 / len(made.classes_):
+        if made.score(X[sample], y[sample]) > AT_CHANCE / len(made.classes_):
             return made
     raise ValueError(f"Training left the network of seed {seed} at chance five times.")
 

@@ -44,6 +44,7 @@ def data(tmp_path, monkeypatch):
         lines = [f"{name}/{i}.png {label}\n" for i, label in enumerate(y)]
         (lists / f"{name}.txt").write_text("".join(lines))
     monkeypatch.setitem(_training.OPENOOD, "max_epochs", 2)
+    monkeypatch.setattr(_training, "AT_CHANCE", -1)
     settings = {"n_neighbors": 5, "n_components": 20}
     monkeypatch.setattr(openood.Stored, "settings", settings)
     network = partial(_networks.lenet, **_networks.CIFAR10)

@@ -48,6 +48,7 @@ def data(tmp_path):
 @pytest.mark.filterwarnings("ignore::skood.exceptions.SkoodWarning")
 def test_franc_on_files(data, tmp_path, monkeypatch):
     monkeypatch.setitem(_training.OPENOOD, "max_epochs", 2)
+    monkeypatch.setattr(_training, "AT_CHANCE", -1)
     only = ["MNIST/MSP", "MNIST/KNN+MSP"]
     run = partial(reproduce, "franc", ["2"], data=data, out=tmp_path, seeds=1)
     result = run(only=only)
