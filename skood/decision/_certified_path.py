@@ -99,7 +99,7 @@ class CertifiedStatement(NamedTuple):
 class RuleCertificate:
     """Guarantee for new data that :func:`certify` has found for a rule.
 
-    Read more in the :ref:`User Guide <guarantees>`.
+    Read more in the :ref:`User Guide <guarantees_details>`.
 
     Parameters
     ----------

@@ -79,7 +79,7 @@ def certify_path(
     The rules are tested one after the other, the safest should be first, until one is
     not certified. The last certified one is returned; with a probability of at least
     ``1 - delta`` all statements of `rule` hold for it on new data. Read more in the
-    :ref:`User Guide <guarantees>`.
+    :ref:`User Guide <guarantees_details>`.
 
     Parameters
     ----------

@@ -29,7 +29,7 @@ def _check_prior(prior, n_classes, name):
 def shift_posteriors(proba, prior, new_prior):
     r"""Class probabilities at other class priors, for unchanged densities.
 
-    Read more in the :ref:`User Guide <guarantees>`.
+    Read more in the :ref:`User Guide <guarantees_shift>`.
 
     Parameters
     ----------
@@ -106,7 +106,7 @@ def class_prior(
 
     It is an estimate without a guarantee: a rule that is certified at the estimated
     priors is not certified in deployment. Read more in the
-    :ref:`User Guide <guarantees>`.
+    :ref:`User Guide <guarantees_shift>`.
 
     Parameters
     ----------

@@ -278,7 +278,7 @@ def ood_prior_interval(
     The rule accepts fewer of the unlabeled samples than of ID samples if some are OOD.
     With "counts" the interval is exact for finite samples if the ID samples in
     deployment are distributed as the given ones; "em" is approximate. Read more in the
-    :ref:`User Guide <guarantees>`.
+    :ref:`User Guide <guarantees_shift>`.
 
     Parameters
     ----------

@@ -107,7 +107,7 @@ class Solver(BaseOptions):
 class Shift(BaseOptions):
     """Difference between the distributions in deployment and of the samples.
 
-    Read more in the :ref:`User Guide <guarantees>`.
+    Read more in the :ref:`User Guide <guarantees_shift>`.
 
     Parameters
     ----------

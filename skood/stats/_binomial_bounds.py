@@ -34,7 +34,7 @@ def min_accepted_id(n_id, tpr_min, delta):
     accept at least this many of `n_id` calibration samples have, simultaneously and
     with a probability of at least ``1 - delta``, a true positive rate (ID samples are
     the positive class) of at least `tpr_min` on new samples. Read more in the
-    :ref:`User Guide <guarantees>`.
+    :ref:`User Guide <guarantees_details>`.
 
     Parameters
     ----------
@@ -100,7 +100,7 @@ def max_accepted_ood(n_ood, fpr_max, delta):
     accept at most this many of `n_ood` calibration samples have, simultaneously and
     with a probability of at least ``1 - delta``, a false positive rate (OOD samples are
     the negative class) of at most `fpr_max` on new samples. Read more in the
-    :ref:`User Guide <guarantees>`.
+    :ref:`User Guide <guarantees_details>`.
 
     Parameters
     ----------
@@ -239,7 +239,7 @@ def risk_upper_bound(
 
     With a probability of at least ``1 - delta`` the mean loss of new ID samples that
     the rule accepts is at most the bound. Read more in the
-    :ref:`User Guide <guarantees>`.
+    :ref:`User Guide <guarantees_details>`.
 
     The rule must not have been chosen with the samples whose losses are given. If these
     samples were used to choose the rule among candidates that were fixed beforehand,
