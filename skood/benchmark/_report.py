@@ -241,8 +241,8 @@ def html_table(frame, caption=""):
     >>> import pandas as pd
     >>> from skood.benchmark import html_table
     >>> frame = pd.DataFrame({"AUROC": ["<b>0.97</b>"]}, index=["KNN"])
-    >>> "<td><b>0.97</b></td>" in html_table(frame, caption="Digits")
-    True
+    >>> html_table(frame, caption="Digits").splitlines()[4]
+    '<tr><th scope="row">KNN</th><td><b>0.97</b></td></tr>'
     """
     names = ["", *map(str, frame.columns)]
     head = [cell(escape(name), "th", scope="col") for name in names]
@@ -280,8 +280,8 @@ def html_page(title, parts):
     --------
     >>> from skood.benchmark import html_page
     >>> page = html_page("My results", ["<p>All methods are equally good.</p>"])
-    >>> page.startswith("<!DOCTYPE html>")
-    True
+    >>> page.splitlines()[:2]
+    ['<!DOCTYPE html>', '<html lang="en">']
     """
     fade = [  # of the other curves, where one is pointed at in the legend
         f"figure:has(.k{i}:hover) .chart .curve:not(.s{i}) {{ opacity: .12; }}"

@@ -183,11 +183,11 @@ class DetectorEnsemble(BaseCommittee):
     ...         ("forest", IsolationForest(random_state=0)),
     ...     ],
     ...     random_state=0,
-    ... ).fit(X, y)
-    >>> round(ensemble.score(X, y), 2)
-    0.93
+    ... ).fit(X[:1000], y[:1000])
+    >>> round(ensemble.score(X[1000:], y[1000:]), 2)
+    0.86
     >>> ensemble.selected_detectors(X[y == -1]).mean(axis=0).round(2)
-    array([0.41, 0.09, 0.04])
+    array([0.6 , 0.59, 0.24])
     """
 
     _default_parts: dict = {"combiner": BenjaminiHochberg}

@@ -242,8 +242,8 @@ def certify(
     >>> rule = BoundedTPRFPR(tpr_min=0.7, fpr_max=0.2)
     >>> samples = ScoredSamples.from_arrays(risk_id, None, loss_id, risk_ood, None)
     >>> point = certify(rule, samples, Certificate(delta=0.1))
-    >>> bool(point.tpr > 0.73 and point.fpr < 0.16)  # the bounds, and room for chance
-    True
+    >>> print(f"TPR {point.tpr:.2f}, FPR {point.fpr:.2f}")
+    TPR 0.80, FPR 0.14
     """
     certificate = checked_certificate(certificate, rule)
     if certificate.method == "expectation":

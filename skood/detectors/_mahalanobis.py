@@ -124,8 +124,8 @@ class Mahalanobis(OutputDetector):
     >>> from skood.detectors import Mahalanobis
     >>> X, y = load_iris(return_X_y=True)
     >>> detector = Mahalanobis().fit(X[:100], y[:100])
-    >>> bool((detector.predict(X[100:]) == -1).mean() > 0.5)
-    True
+    >>> detector.predict(X[100:110])  # the class left out
+    array([-1, -1, -1, -1, -1, -1, -1, -1, -1, -1])
     """
 
     _few: Any

@@ -122,9 +122,9 @@ class RelativeMahalanobis(OutputDetector):
     >>> X, y = load_digits(return_X_y=True)
     >>> X = X[:, X.std(axis=0) > 1]  # without constant pixels
     >>> y[y >= 8] = -1  # known OOD: left out of the fit
-    >>> detector = RelativeMahalanobis().fit(X, y)
-    >>> bool(detector.score(X, y) > 0.9)
-    True
+    >>> detector = RelativeMahalanobis().fit(X[:1000], y[:1000])
+    >>> round(detector.score(X[1000:], y[1000:]), 2)  # AUROC, other samples
+    0.89
     """
 
     _parameter_constraints: dict = {

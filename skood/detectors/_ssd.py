@@ -105,8 +105,8 @@ class SSD(OutputDetector):
     >>> from skood.detectors import SSD
     >>> X, y = load_iris(return_X_y=True)
     >>> detector = SSD().fit(X[:50])
-    >>> bool((detector.predict(X[50:]) == -1).all())
-    True
+    >>> detector.predict(X[48:56])  # six samples of another class
+    array([ 1,  1, -1, -1, -1, -1, -1, -1])
     """
 
     _parameter_constraints: dict = {

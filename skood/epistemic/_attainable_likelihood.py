@@ -139,8 +139,8 @@ def attainable_likelihood(
     >>> options["n_steps"] = 200
     >>> between = attainable_likelihood(net, X, y, [0.0, 6.0], **options)
     >>> inside = attainable_likelihood(net, X, y, [-3.0, 0.0], **options)
-    >>> bool(inside[1] - inside[0] > 10 * abs(between[1] - between[0]))
-    True
+    >>> between.round(2), inside.round(2)
+    (array([0.01, 0.01]), array([0.01, 0.31]))
     """
     X, y, x, targets = _checked(X, y, x, targets)
     device = resolve_device(device)

@@ -166,9 +166,9 @@ class DeepEnsemble(BaseMembers):
     >>> X, y = make_moons(100, noise=0.1, random_state=0)
     >>> net = TorchClassifier(max_epochs=30, lr=0.01)
     >>> clf = DeepEnsemble(net, n_members=4, random_state=0).fit(X, y)
-    >>> near, far = clf.predict_uncertainty([[0.0, 1.0], [-2.0, -1.5]]).epistemic
-    >>> bool(near < far)
-    True
+    >>> near_and_far = [[0.0, 1.0], [-2.0, -1.5]]
+    >>> clf.predict_uncertainty(near_and_far).epistemic.round(2)
+    array([0.  , 0.13])
 
     An ensemble of regressors:
 
@@ -178,8 +178,8 @@ class DeepEnsemble(BaseMembers):
     >>> net = MLPRegressor(hidden_layer_sizes=(20,), solver="lbfgs")
     >>> reg = DeepEnsemble(net, n_members=4, random_state=0).fit(X, np.sin(X[:, 0]))
     >>> mean, std = reg.predict([[0.0], [6.0]], return_std=True)
-    >>> bool(std[1] > 5 * std[0])
-    True
+    >>> std.round(1)
+    array([0. , 0.4])
     """
 
     _parameter_constraints: dict = {

@@ -78,7 +78,7 @@ class SimplexDisplay(BaseDisplay):
     >>> from skood.epistemic import Laplace, SimplexDisplay
     >>> X, y = load_iris(return_X_y=True)
     >>> clf = Laplace(LogisticRegression(max_iter=500), random_state=0).fit(X, y)
-    >>> display = SimplexDisplay.from_estimator(clf, X[100:101])
+    >>> display = SimplexDisplay.from_estimator(clf, [[6.0, 2.8, 5.0, 1.6]])
     >>> display.members.shape
     (100, 3)
     """

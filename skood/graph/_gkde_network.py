@@ -188,11 +188,11 @@ class GKDENetwork(DirichletMixin, ClassifierMixin, SkoodEstimator):
     >>> X = y[:, None] + rng.normal(size=(60, 4))
     >>> adjacency = rng.random((60, 60)) < np.where(y[:, None] == y, 0.2, 0.02)
     >>> nodes = NodeSet((X, adjacency | adjacency.T))
-    >>> train = np.arange(0, 60, 3)
+    >>> train, test = np.arange(0, 60, 2), np.arange(1, 60, 2)
     >>> network = GraphClassifier(max_epochs=50, random_state=0)
     >>> clf = GKDENetwork(network).fit(nodes[train], y[train])
-    >>> bool(clf.score(nodes, y) > 0.9)
-    True
+    >>> round(clf.score(nodes[test], y[test]), 2)
+    1.0
     >>> clf.predict_uncertainty(nodes).epistemic.shape
     (60,)
     """

@@ -187,10 +187,10 @@ class GraphPosteriorNetwork(DirichletMixin, BaseGraphClassifier):
     >>> X = 2 * y[:, None] + rng.normal(size=(60, 4))
     >>> adjacency = rng.random((60, 60)) < np.where(y[:, None] == y, 0.2, 0.02)
     >>> nodes = NodeSet((X, adjacency | adjacency.T))
-    >>> train = np.arange(0, 60, 3)
+    >>> train, test = np.arange(0, 60, 2), np.arange(1, 60, 2)
     >>> gpn = GraphPosteriorNetwork({"dropout": 0.0}, max_epochs=50, random_state=0)
-    >>> bool(gpn.fit(nodes[train], y[train]).score(nodes, y) > 0.9)
-    True
+    >>> round(gpn.fit(nodes[train], y[train]).score(nodes[test], y[test]), 2)
+    0.87
     >>> far = NodeSet((X + 1000, adjacency))
     >>> gpn.predict_uncertainty(far[:3]).epistemic.round(3)
     array([1., 1., 1.])

@@ -366,8 +366,8 @@ def make_misclassification_scorer(component="epistemic", *, ood_label=-1):
     >>> X = X[:, :2]
     >>> probe = EvidentialProbe(LogisticRegression(), max_epochs=50, random_state=0)
     >>> scorer = make_misclassification_scorer()
-    >>> bool(cross_val_score(probe, X, y, scoring=scorer, cv=3).mean() > 0.6)
-    True
+    >>> cross_val_score(probe, X, y, scoring=scorer, cv=3).round(1)
+    array([0.7, 0.6, 0.6])
     """
     _check_component(component)
     return _MisclassificationScorer(component, ood_label)
@@ -420,9 +420,8 @@ def make_rule_scorer(
     >>> X, y = load_digits_ood(left_out=(0, 4), ood_label=-1, return_X_y=True)
     >>> scorer = make_rule_scorer(BoundedPrecisionRecall(recall_min=0.7, ood_prior=0.2))
     >>> msp, cv = MSP(LogisticRegression(max_iter=200)), OODStratifiedKFold(2)
-    >>> scores = cross_val_score(msp, X, y, scoring=scorer, cv=cv)
-    >>> bool((scores <= 0).all() and (scores > -0.1).all())
-    True
+    >>> cross_val_score(msp, X, y, scoring=scorer, cv=cv).round(3)
+    array([-0.008, -0.01 ])
     """
     return RuleScorer(
         "make_rule_scorer",

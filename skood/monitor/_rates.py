@@ -219,8 +219,8 @@ class RateMonitor(SkoodEstimator):
     >>> rng = np.random.default_rng(0)
     >>> monitor = RateMonitor(quantity="selective_risk", bound=0.05)
     >>> path = monitor.update_values(rng.random(2000) < 0.04)
-    >>> monitor.alarm_ is None
-    True
+    >>> print(monitor.alarm_)
+    None
     >>> path = monitor.update_values(rng.random(500) < 0.2)
     >>> monitor.alarm_.row, monitor.alarm_.direction
     (2061, 'upper')

@@ -134,8 +134,8 @@ class TorchClassifier(LogitsMixin, ClassifierMixin, BaseTorchEstimator):
     >>> from skood.nn import TorchClassifier
     >>> X, y = load_iris(return_X_y=True)
     >>> clf = make_pipeline(StandardScaler(), TorchClassifier(random_state=0))
-    >>> bool(clf.fit(X, y).score(X, y) > 0.9)
-    True
+    >>> round(clf.fit(X[::2], y[::2]).score(X[1::2], y[1::2]), 2)
+    0.93
     >>> clf.predict_proba(X[:2]).shape
     (2, 3)
     """

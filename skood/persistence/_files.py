@@ -95,8 +95,8 @@ def trusted_types(*, compiled=False):
     Examples
     --------
     >>> from skood.persistence import trusted_types
-    >>> "skood.detectors._knn.KNN" in trusted_types()
-    True
+    >>> [name for name in trusted_types() if name.startswith("skood.detectors._kn")]
+    ['skood.detectors._knn.KNN', 'skood.detectors._known_words.KnownWords']
     >>> set(trusted_types(compiled=True)) - set(trusted_types())
     {...'sklearn.tree._tree.Tree'...}
     """
@@ -372,8 +372,8 @@ def dump(estimator, file, *, network=True):
     >>> with tempfile.TemporaryDirectory() as folder:
     ...     dump(detector, Path(folder) / "knn.skood")
     ...     loaded = load(Path(folder) / "knn.skood")
-    >>> bool((loaded.predict(X) == detector.predict(X)).all())
-    True
+    >>> detector.score_samples(X[:3]).round(2), loaded.score_samples(X[:3]).round(2)
+    (array([-0.14, -0.17, -0.26]), array([-0.14, -0.17, -0.26]))
     """
     if isinstance(file, (str, os.PathLike)):
         with replacing(file) as stream:

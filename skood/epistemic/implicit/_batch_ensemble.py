@@ -111,8 +111,8 @@ class BatchEnsemble(ImplicitEnsemble):
     >>> X, y = make_moons(200, noise=0.1, random_state=0)
     >>> net = TorchClassifier(max_epochs=50, lr=0.02, random_state=0)
     >>> clf = BatchEnsemble(net)
-    >>> bool(clf.fit(X, y).score(X, y) > 0.95)
-    True
+    >>> clf.fit(X[:100], y[:100]).score(X[100:], y[100:])
+    0.99
     >>> clf.predict_members(X[:2]).shape
     (4, 2, 2)
     >>> clf.predict_uncertainty(X[:2]).epistemic.shape

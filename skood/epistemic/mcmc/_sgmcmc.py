@@ -223,9 +223,9 @@ class CyclicalSGHMC(BaseSampler):
     >>> clf = CyclicalSGHMC(network, batch_size=20, random_state=0).fit(X, y)
     >>> clf.predict_members(X).shape
     (15, 100, 2)
-    >>> near, far = clf.predict_uncertainty([X[0], [4.0, 4.0]]).epistemic
-    >>> bool(near < far)
-    True
+    >>> near_and_far = [X[0], [4.0, 4.0]]
+    >>> clf.predict_uncertainty(near_and_far).epistemic.round(1)
+    array([0. , 0.4])
 
     Samples of the weights of a regressor:
 
@@ -239,9 +239,9 @@ class CyclicalSGHMC(BaseSampler):
     >>> schedule, likelihood = CyclicalSchedule(lr=1e-3), Gaussian(0.01)
     >>> reg = CyclicalSGHMC(network, schedule, likelihood=likelihood, random_state=0)
     >>> reg = reg.fit(X, np.sin(X[:, 0]))
-    >>> mean, std = reg.predict([[0.0], [5.0]], return_std="epistemic")
-    >>> bool(std[1] > 2 * std[0])
-    True
+    >>> mean, std = reg.predict([[0.0], [9.0]], return_std="epistemic")
+    >>> std.round(1)
+    array([0. , 0.2])
     """
 
     _parameter_constraints: dict = {

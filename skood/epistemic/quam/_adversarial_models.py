@@ -137,13 +137,12 @@ class AdversarialModels:
     >>> from skood.epistemic import QUAM
     >>> X, y = make_moons(200, noise=0.1, random_state=0)
     >>> net = MLPClassifier(hidden_layer_sizes=(50, 50), max_iter=500, random_state=0)
-    >>> quam = QUAM(net, random_state=0).fit(X, y)
+    >>> quam = QUAM(net, random_state=0).fit(X[:150], y[:150])
     >>> x = [[-1.5, -1.5]]
     >>> (models,) = quam.adversarial_models(x, slack=0.05)
-    >>> other = 1 - quam.predict(x)[0]
-    >>> clf = models.model(other)
-    >>> bool(clf.predict(x)[0] == other), clf.score(X, y) > 0.97
-    (True, True)
+    >>> clf = models.model(1 - quam.predict(x)[0])  # of the other class
+    >>> quam.predict(x), clf.predict(x), clf.score(X[150:], y[150:])
+    (array([0]), array([1]), 1.0)
     """
 
     targets: np.ndarray
@@ -265,8 +264,8 @@ class SearchRecord:
     >>> quam = QUAM(net, random_state=0).fit(X[50:], y[50:])
     >>> record = quam.search_models(X[:50])
     >>> quam = quam.set_params(**record.tune(median=0.1))
-    >>> bool(np.median(quam.predict_uncertainty(X[:50]).epistemic) <= 0.1)
-    True
+    >>> print(f"{np.median(quam.predict_uncertainty(X[:50]).epistemic):.2f}")
+    0.09
     """
 
     reference: np.ndarray

@@ -67,7 +67,7 @@ class AdversarialModelDisplay(BaseDisplay):
     >>> from skood.epistemic import QUAM, AdversarialModelDisplay
     >>> X, y = load_iris(return_X_y=True)
     >>> quam = QUAM(LogisticRegression(max_iter=500), random_state=0).fit(X, y)
-    >>> display = AdversarialModelDisplay.from_estimator(quam, X[:1])
+    >>> display = AdversarialModelDisplay.from_estimator(quam, X[:1] + 0.1)
     >>> len(display.axes_), len(display.lines_["divergence"])
     (4, 3)
     """

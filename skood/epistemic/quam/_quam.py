@@ -217,8 +217,8 @@ class QUAM(BaseMembers):
     >>> net = MLPClassifier(hidden_layer_sizes=(50, 50), max_iter=500, random_state=0)
     >>> quam = QUAM(net, random_state=0).fit(X, y)
     >>> found = quam.predict_uncertainty([[-1.0, 0.0], [-1.5, -1.5]])
-    >>> bool(found.epistemic[1] > 2 * found.epistemic[0])
-    True
+    >>> found.epistemic.round(1)
+    array([0.6, 4.1])
 
     A regressor, far from its training data:
 
@@ -230,8 +230,8 @@ class QUAM(BaseMembers):
     >>> net = MLPRegressor(hidden_layer_sizes=(50, 50), random_state=0)
     >>> quam = QUAM(net, random_state=0).fit(X, y)
     >>> found = quam.predict_uncertainty([[0.0], [6.0]])
-    >>> bool(found.epistemic[1] > 5 * found.epistemic[0])
-    True
+    >>> found.epistemic.round()
+    array([ 0., 29.])
     """
 
     _parameter_constraints: dict = {
