@@ -38,7 +38,7 @@ _ATTEMPTS = ((False, 0.0), (True, 0.0), (False, 1e-10), (True, 1e-10), (True, 5e
 class FiniteSolution:
     r"""Optimal acceptance probabilities of the atoms of a finite input space.
 
-    Read more in the :ref:`User Guide <rejection>`.
+    Read more in the :ref:`User Guide <finite_space>`.
 
     Parameters
     ----------
@@ -314,7 +314,7 @@ def solve_finite(p_id, p_ood, risk, rule):
     The distributions are known: each atom x, such as a cell of discrete features, has
     an ID probability, an OOD probability and a conditional risk. Rules on two scores
     have one acceptance probability at their threshold; here each atom has its own. Read
-    more in the :ref:`User Guide <rejection>`.
+    more in the :ref:`User Guide <finite_space>`.
 
     Parameters
     ----------

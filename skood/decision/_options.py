@@ -14,7 +14,7 @@ from skood.utils._param_validation import Interval, Number, StrOptions
 class Solver(BaseOptions):
     """Search for the best operating point: the options of :func:`solve`.
 
-    Read more in the :ref:`User Guide <rejection>`.
+    Read more in the :ref:`User Guide <rejection_solvers>`.
 
     Parameters
     ----------

@@ -290,7 +290,7 @@ def solve(rule, samples, solver=None):
 
     the rule that minimizes the objective of `rule` within its bounds is returned. Ties
     among the evaluated rules are resolved by the largest TPR, then the smallest FPR,
-    then the smallest angle. Read more in the :ref:`User Guide <rejection>`.
+    then the smallest angle. Read more in the :ref:`User Guide <rejection_solvers>`.
 
     Parameters
     ----------
