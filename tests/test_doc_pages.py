@@ -49,11 +49,8 @@ WITH_BOOL = {
     "user_guide/rejecting_regression",
 }
 WITH_WORDS = {
-    "comparison",
-    "developers/contributing",
     "index",
     "recipes/monitor",
-    "recipes/which_detector",
     "user_guide/answers",
     "user_guide/detectors_logits",
     "user_guide/rectifiers",
