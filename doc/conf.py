@@ -127,7 +127,7 @@ def _write_layout(app):
 
 
 def _write_calls_and_results(app):
-    """Write the functions that two calls run, as a run of them shows, and results.
+    """Write calls of functions, as a run shows them, results, and decision charts.
 
     In other processes: workers of Sphinx that are forked after threads of OpenMP have
     been started wait for these threads for ever.
@@ -135,7 +135,8 @@ def _write_calls_and_results(app):
     clone, folder = Path(app.srcdir).parent, Path(app.srcdir) / "generated"
     script = "benchmarks/house.py", "--trees", folder
     pages = "-m", "benchmarks.reproduce.record", "--pages", folder / "results"
-    for command in (script, pages):
+    charts = "doc/decision_charts.py", folder / "charts"
+    for command in (script, pages, charts):
         subprocess.run([sys.executable, *command], cwd=clone, check=True)
     options = [sys.executable, "-m", "skood", "--help"]  # for the page command_line
     with open(folder / "help.txt", "w") as file:
