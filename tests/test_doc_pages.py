@@ -37,12 +37,10 @@ WITH_BOOL = {
     "user_guide/evidential",
     "user_guide/nn_classifier",
     "user_guide/rectifiers",
-    "user_guide/rejecting_regression",
 }
 WITH_WORDS = {
     "index",
     "user_guide/rectifiers",
-    "user_guide/rejecting_regression",
 }
 #: Words with a plainer term: fraction, in production, available, module, reproduce, ...
 WORDS = [
