@@ -80,7 +80,7 @@ class BaseDetector(OutlierMixin, SkoodEstimator, metaclass=ABCMeta):
     Parameters
     ----------
     contamination : float, default=0.05
-        Share of new ID samples to reject, in (0, 0.5]: the true positive rate of
+        Fraction of new ID samples to reject, in (0, 0.5]: the true positive rate of
         ``predict`` is ``1 - contamination``, on average over training samples. The
         threshold is computed from out-of-sample scores of training samples: each from a
         fit without it, see :ref:`contamination`. A classifier in a
@@ -98,8 +98,8 @@ class BaseDetector(OutlierMixin, SkoodEstimator, metaclass=ABCMeta):
     Attributes
     ----------
     offset_ : float
-        Threshold with at most a share `contamination` of the out-of-sample scores of ID
-        training samples below it, halfway between two scores that are not tied, see
+        Threshold with at most a fraction `contamination` of the out-of-sample scores of
+        ID training samples below it, halfway between two scores that are not tied, see
         :ref:`ties`; ``decision_function(X) = score_samples(X) - offset_``.
 
     classes_ : ndarray of shape (n_classes,)
@@ -298,28 +298,31 @@ class BaseDetector(OutlierMixin, SkoodEstimator, metaclass=ABCMeta):
         """Return scores of at most 1,000 samples, each from a fit without it.
 
         ``fit(other, X, y, weight)`` fits the classifier of a copy, ``score(other,
-        left_out, shares)`` scores the other samples with it; with weights, the samples
-        are copies of these weights, and it returns a pair, see `weighted`. `stratify`:
-        folds are by the labels `y`, not targets of a regression. `keys`: of the samples
-        (None: computed). If none can be fitted, warns and returns scores of this fit.
+        left_out, copy_weights)`` scores the other samples with it; with weights, the
+        samples are copies of these weights, and it returns a pair, see `weighted`.
+        `stratify`: folds are by the labels `y`, not targets of a regression. `keys`: of
+        the samples (None: computed). If none can be fitted, warns and returns scores of
+        this fit.
         """
         n_samples, scores, weights, reason = n_rows(X), [], [], None
         keys = SampleKeys(X) if keys is None else keys
-        drawn, shares = drawn_copies(keys, weight, MAX_REFITTED_ROWS)
+        drawn, copy_weights = drawn_copies(keys, weight, MAX_REFITTED_ROWS)
         try:
             with quiet():
                 strata = y if stratify else None
-                for fold in folds(keys, drawn, strata, n_folds, weight, shares):
+                for fold in folds(keys, drawn, strata, n_folds, weight, copy_weights):
                     chosen, chosen_weight = fold.others(weight, n_samples)
-                    fold_shares = None if shares is None else shares[fold.positions]
+                    fold_weights = (
+                        None if copy_weights is None else copy_weights[fold.positions]
+                    )
                     other = copy.copy(self)
                     with unused_thresholds():  # of detectors inside the copy
                         labels = None if y is None else y[chosen]
                         fit(other, take_rows(X, chosen), labels, chosen_weight)
-                    left_out = score(other, drawn[fold.positions], fold_shares)
+                    left_out = score(other, drawn[fold.positions], fold_weights)
                     if weight is not None:
-                        left_out, fold_shares = left_out
-                        weights.append(fold_shares)
+                        left_out, fold_weights = left_out
+                        weights.append(fold_weights)
                     if rescale:
                         compared = compared_samples(keys, chosen, chosen_weight)
                         seen = take_rows(X, chosen[compared])
@@ -332,8 +335,8 @@ class BaseDetector(OutlierMixin, SkoodEstimator, metaclass=ABCMeta):
             scores, reason = [], str(error)
         if not scores:
             return self._in_sample(weighted(self._score_validated(X), weight), reason)
-        shares = None if weight is None else np.concatenate(weights)
-        return weighted(np.concatenate(scores), shares)
+        copy_weights = None if weight is None else np.concatenate(weights)
+        return weighted(np.concatenate(scores), copy_weights)
 
     def _in_sample(self, scores, error=None):
         """Return scores of samples that it was fitted on, and warn."""
@@ -573,7 +576,7 @@ class UncertaintyDetector(BaseDetector):
         The uncertainty that serves as OOD score.
 
     contamination : float, default=0.05
-        Share of new ID samples to reject.
+        Fraction of new ID samples to reject.
 
     ood_label : int or str, default=-1
         Label of known OOD samples in ``y``; they are excluded from the fit.
@@ -584,8 +587,8 @@ class UncertaintyDetector(BaseDetector):
         The fitted uncertainty classifier or regressor.
 
     offset_ : float
-        Threshold: at most a share `contamination` of the scores of training samples, or
-        of 1,000 of them if there are more, are below it, see :ref:`ties`. Unless the
+        Threshold: at most a fraction `contamination` of the scores of training samples,
+        or of 1,000 of them if there are more, are below it, see :ref:`ties`. Unless the
         estimator is frozen it is fitted up to five more times for this, without the
         scored samples.
 

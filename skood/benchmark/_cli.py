@@ -100,7 +100,7 @@ def _seed(text):
     return value
 
 
-def _share(text):
+def _fraction(text):
     try:
         value = float(text)
     except ValueError:
@@ -138,8 +138,8 @@ def _names(text):
     return names
 
 
-def _open_share(text):
-    if not 0 < (value := _share(text)) < 1:
+def _open_fraction(text):
+    if not 0 < (value := _fraction(text)) < 1:
         raise argparse.ArgumentTypeError(f"must be between 0 and 1, got {text!r}")
     return value
 
@@ -153,8 +153,8 @@ _OPTIONS = {
     "--train": ("n_train", _count(1), "N", None),
     "--test": ("n_test", _count(3), "N", None),
     "--epochs": ("max_epochs", _count(1), "N", None),
-    "--tpr": ("tpr_min", _share, "SHARE", 0.8),
-    "--fpr": ("fpr_max", _share, "SHARE", 0.2),
+    "--tpr": ("tpr_min", _fraction, "FRACTION", 0.8),
+    "--fpr": ("fpr_max", _fraction, "FRACTION", 0.2),
     "--seed": ("random_state", _seed, "N", 0),
     "--out": ("out", str, "DIR", None),
 }
@@ -174,7 +174,7 @@ _COMPARE_OPTIONS = {
     "--drop": ("drop", _names, "COLUMNS", []),
     "--classifier": ("classifier", str, "NAME", "boosting"),
     "--detectors": ("detectors", _names, "NAMES", _DETECTORS.split(",")),
-    "--test": ("test_size", _open_share, "SHARE", 0.3),
+    "--test": ("test_size", _open_fraction, "FRACTION", 0.3),
     "--seed": ("seed", _seed, "N", 0),
     "--jobs": ("n_jobs", _count(1), "N", 1),
 }
@@ -189,8 +189,8 @@ _HELP = {
     "samples, at most 3000)",
     "--epochs": "passes over the training samples (default: 80000 / samples, from 10 "
     "to 40)",
-    "--tpr": "least share of ID samples to accept (default: 0.8)",
-    "--fpr": "largest share of OOD samples to accept (default: 0.2)",
+    "--tpr": "least fraction of ID samples to accept (default: 0.8)",
+    "--fpr": "largest fraction of OOD samples to accept (default: 0.2)",
     "--seed": "seed of everything that is drawn (default: 0)",
     "--out": "write the table, all numbers and plots to DIR",
 }
@@ -213,7 +213,7 @@ _COMPARE_HELP = {
     "of scikit-learn (default: boosting)",
     "--detectors": "classes of skood.detectors, with commas between them (default: "
     f"{_DETECTORS})",
-    "--test": "share of the ID samples to hold out (default: 0.3)",
+    "--test": "fraction of the ID samples to hold out (default: 0.3)",
     "--seed": _HELP["--seed"],
     "--jobs": "joblib jobs (default: 1)",
 }

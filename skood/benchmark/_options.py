@@ -20,7 +20,7 @@ def _check_count(name, value, least, most=math.inf):
         raise ValueError(f"{name} must be {bounds}, got {value}.")
 
 
-def _check_share(name, value):
+def _check_fraction(name, value):
     if isinstance(value, bool) or not isinstance(value, Real):
         raise TypeError(f"{name} must be a number in [0, 1], got {value!r}.")
     if not 0 <= float(value) <= 1:
@@ -76,8 +76,8 @@ class Options:
             if getattr(self, name) is not None:
                 _check_count(name, getattr(self, name), least)
         _check_count("random_state", self.random_state, 0, _LARGEST_SEED)
-        _check_share("tpr_min", self.tpr_min)
-        _check_share("fpr_max", self.fpr_max)
+        _check_fraction("tpr_min", self.tpr_min)
+        _check_fraction("fpr_max", self.fpr_max)
         if self.out is not None and self.out.exists() and not self.out.is_dir():
             raise NotADirectoryError(
                 f"{self.out} is a file; results are written to a folder."

@@ -101,8 +101,8 @@ def _roc(result, options):
         ax.plot(
             [0, 1], [0, 1], color="0.45", linestyle=":", linewidth=1, label="random"
         )
-        ax.set_xlabel("FPR (share of OOD samples accepted)")
-        ax.set_ylabel("TPR (share of ID samples accepted)")
+        ax.set_xlabel("FPR (fraction of OOD samples accepted)")
+        ax.set_ylabel("TPR (fraction of ID samples accepted)")
     axes[0].set(xlim=(-0.01, 1.01), ylim=(-0.01, 1.01), title="whole")
     axes[1].set(xlim=(-0.003, 0.3), ylim=(0.7, 1.003), title="upper left corner")
     figure.suptitle(f"ROC curves: {_title(options)}", fontsize=12)

@@ -361,7 +361,7 @@ def _with_kinds(X, path):
         )
     if "number" not in kinds.values() and "date" not in kinds.values():
         raise ValueError(
-            f"{path} has no numeric columns beside the labels, only text: "
+            f"{path} has no numeric columns next to the labels, only text: "
             f"{_listed(kinds) or 'nothing'}. Detectors compare numbers; encode the "
             "text in Python, as in the recipes for embeddings."
         )

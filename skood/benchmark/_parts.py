@@ -12,7 +12,7 @@ from skood.datasets import fetch_mnist, load_digits_ood, load_idx_images
 
 OOD = -1
 _MOST_TRAIN, _MOST_TEST = 7_000, 3_000
-_TEST_SHARE = 0.3
+_TEST_FRACTION = 0.3
 
 
 def load(name, folder, left_out=()):
@@ -60,7 +60,7 @@ def _check_folder(options):
 
 
 def stratified_order(labels, rng):
-    """Return indices in a random order with each class's share in every stretch.
+    """Return indices in a random order with each class's fraction in every stretch.
 
     The j-th of the n samples of a class is at the position (j + u) / n, u random in [0,
     1).
@@ -76,19 +76,19 @@ def _sizes(n_rows, options):
     """Return the numbers of ID samples to train on and to hold out."""
     n_train, n_test = options.n_train, options.n_test
     if n_test is None:
-        n_test = min(_MOST_TEST, round(_TEST_SHARE * n_rows))
+        n_test = min(_MOST_TEST, round(_TEST_FRACTION * n_rows))
         if n_train is not None:
             n_test = min(n_test, n_rows - n_train)
     if n_train is None:
         n_train = min(_MOST_TRAIN, n_rows - n_test)
     if n_train < 1 or n_test < 3 or n_train + n_test > n_rows:
-        asked = [
+        requested = [
             f"{n} ID samples to {what}"
             for n, what in ((options.n_train, "train on"), (options.n_test, "hold out"))
             if n is not None
         ]
         raise ValueError(
-            f"{' and '.join(asked) or 'Training samples and 3 to hold out'} are "
+            f"{' and '.join(requested) or 'Training samples and 3 to hold out'} are "
             f"needed, but {options.id_data!r} has {n_rows} ID samples in all; at "
             "least 3 are held out."
         )

@@ -78,20 +78,20 @@ def curves(label, lines, x_label, y_label, y_max=1.0, diagonal=False):
 def histogram(label, id_scores, ood_scores):
     """Return an SVG histogram of scores of ID (filled) and OOD samples (dashed).
 
-    Heights are square roots of fractions: small sets are visible beside large ones. The
-    line is at the 5 % quantile of the ID scores; extreme scores are in the outermost
-    bins.
+    Heights are square roots of fractions: small sets are visible next to large ones.
+    The line is at the 5 % quantile of the ID scores; extreme scores are in the
+    outermost bins.
     """
     low, high = _range(np.concatenate([id_scores, ood_scores]))
     edges = np.linspace(low, high, _N_BINS + 1)
-    shares = [
+    fractions = [
         np.sqrt(np.histogram(np.clip(scores, low, high), edges)[0] / len(scores))
         for scores in (id_scores, ood_scores)
     ]
-    top = max(scores.max() for scores in shares)
+    top = max(scores.max() for scores in fractions)
     width, height, left, right, _, bottom = _SMALL
     parts = [_opening(label, _SMALL, "small")]
-    for scores, kind in zip(shares, ("id", "ood"), strict=True):
+    for scores, kind in zip(fractions, ("id", "ood"), strict=True):
         x = np.repeat(np.linspace(0, 1, _N_BINS + 1), 2)
         y = np.concatenate([[0], np.repeat(scores, 2), [0]])
         points = _points(x, y, top, _SMALL)
@@ -133,8 +133,8 @@ def _points(x, y, y_max, box=_BOX):
     """Return the points of a line in the coordinates of the frame."""
     width, height, left, right, top, bottom = box
     across = left + np.asarray(x, dtype=float) * (width - left - right)
-    share = np.minimum(np.asarray(y, dtype=float) / y_max, 1.0)
-    down = height - bottom - share * (height - top - bottom)
+    fraction = np.minimum(np.asarray(y, dtype=float) / y_max, 1.0)
+    down = height - bottom - fraction * (height - top - bottom)
     places = np.column_stack([across, down])
     return " ".join(f"{a:.1f},{b:.1f}" for a, b in places[_corners(places)])
 
@@ -151,10 +151,10 @@ def _corners(places):
         along = places[last] - places[first]
         inner = places[first + 1 : last] - places[first]
         length = along @ along
-        share = (
+        fraction = (
             np.clip(inner @ along / length, 0, 1) if length else np.zeros(len(inner))
         )
-        off = np.linalg.norm(inner - share[:, None] * along, axis=1)
+        off = np.linalg.norm(inner - fraction[:, None] * along, axis=1)
         farthest = int(np.argmax(off))
         if off[farthest] > _PIXEL:
             middle = first + 1 + farthest
@@ -171,17 +171,19 @@ def _axes(x_label, y_label, y_max):
         f'<rect class="frame" x="{left}" y="{top}" width="{right - left}" '
         f'height="{bottom - top}"/>'
     )
-    for share in (0, 0.25, 0.5, 0.75, 1):
-        x = left + share * (right - left)
-        y = bottom - share * (bottom - top)
-        if 0 < share < 1:
+    for fraction in (0, 0.25, 0.5, 0.75, 1):
+        x = left + fraction * (right - left)
+        y = bottom - fraction * (bottom - top)
+        if 0 < fraction < 1:
             yield f'<path class="grid" d="M{x:.1f} {top}V{bottom}"/>'
             yield f'<path class="grid" d="M{left} {y:.1f}H{right}"/>'
-        anchor = "end" if share == 1 else "tick"
-        yield f'<text class="{anchor}" x="{x:.1f}" y="{bottom + 16}">{share:g}</text>'
+        anchor = "end" if fraction == 1 else "tick"
+        yield (
+            f'<text class="{anchor}" x="{x:.1f}" y="{bottom + 16}">{fraction:g}</text>'
+        )
         yield (
             f'<text class="end" x="{left - 5}" y="{y + 4:.1f}">'
-            f"{share * y_max:.3g}</text>"
+            f"{fraction * y_max:.3g}</text>"
         )
     middle = (left + right) / 2
     yield f'<text class="tick" x="{middle}" y="{height - 6}">{escape(x_label)}</text>'
@@ -303,7 +305,8 @@ _METRICS = {
     "aupr_out": ("AUPR-out", "average precision of finding the OOD samples"),
     "fpr_at_tpr": (
         "FPR95",
-        "share of the OOD samples that are accepted where 95 % of the ID samples are",
+        "fraction of the OOD samples that are accepted where 95 % of the ID samples "
+        "are",
     ),
     "detection_error": (
         "Detection error",
@@ -582,14 +585,17 @@ def _set_figures(comparison, set_name):
         f"ROC curves{_first_repeat(comparison)}; AUROC behind the names",
         lines,
         areas,
-        ("FPR (share of OOD samples accepted)", "TPR (share of ID samples accepted)"),
+        (
+            "FPR (fraction of OOD samples accepted)",
+            "TPR (fraction of ID samples accepted)",
+        ),
         digits=3,
         diagonal=True,
     )
     yield (
         f'<p class="soft">Scores{_first_repeat(comparison)}: ID samples filled, '
         f"{escape(set_name)} dashed; high is ID. 95 % of the ID samples are right of "
-        "the vertical line. Heights are square roots of shares.</p>"
+        "the vertical line. Heights are square roots of fractions.</p>"
         '<div class="grid-of">'
     )
     for name in _detectors(comparison):
@@ -634,7 +640,7 @@ def _risk_coverage(comparison):
     yield (
         f"<p>{text} If the samples with the lowest scores are rejected, so many of the "
         "others are wrong. OOD samples do not count here, for how many of them are met "
-        "in use is not known.</p>"
+        "at deployment is not known.</p>"
     )
     yield _chart(
         "Risk-coverage curves. AURC",
@@ -642,7 +648,10 @@ def _risk_coverage(comparison):
         "good) behind the names",
         lines,
         dict(sorted(areas.items(), key=lambda pair: pair[1])),
-        ("coverage (share of ID samples accepted)", "risk (share of wrong labels)"),
+        (
+            "coverage (fraction of ID samples accepted)",
+            "risk (fraction of wrong labels)",
+        ),
         digits=4,
         y_max=_round_up(top),
     )

@@ -216,10 +216,10 @@ def run(options, parts, *, verbose=0):
             detectors, Z_train, parts.y_train, Z_held, result, options, verbose
         )
         tuning = (Z_val, parts.y_val)
-        judging = (Z_held[result.is_test], result.y_true[result.is_test])
+        evaluation = (Z_held[result.is_test], result.y_true[result.is_test])
         for name, risk, ood in PAIRS:
             result.reject_options[name] = _tune(
-                head, detectors[risk], detectors[ood], *tuning, *judging, options
+                head, detectors[risk], detectors[ood], *tuning, *evaluation, options
             )
     result.classifier, result.detectors = network, detectors
     result.text = format_report(result, options)
@@ -249,7 +249,7 @@ def format_columns(rows):
 
 def _columns(options):
     """Return key, header and number of decimals of each column of the table."""
-    asked = f"{options.tpr_min:.4g},{options.fpr_max:.4g}"
+    requested = f"{options.tpr_min:.4g},{options.fpr_max:.4g}"
     return (
         ("auroc", "AUROC↑", 4),
         ("aupr_in", "AUPR-in↑", 4),
@@ -257,7 +257,7 @@ def _columns(options):
         ("fpr95", "FPR95↓", 4),
         ("oscr", "OSCR↑", 4),
         ("aurc", "AURC↓", 5),
-        ("risk", f"risk@{asked}↓", 5),
+        ("risk", f"risk@{requested}↓", 5),
         ("risk_common", "risk@common↓", 5),
         ("fit_seconds", "fit s", 3),
         ("score_seconds", "score s", 3),

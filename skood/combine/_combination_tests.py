@@ -69,8 +69,8 @@ class Fisher(GlobalTest):
 
     Powerful if many detectors have moderately small p-values. The statistic q is a
     p-value only if the detectors are independent. Detectors of the same images are not,
-    and then far more than the share :math:`\alpha` of ID samples is rejected; see the
-    notes. Read more in the :ref:`User Guide <combine>`.
+    and then far more than the fraction :math:`\alpha` of ID samples is rejected; see
+    the notes. Read more in the :ref:`User Guide <combine>`.
 
     See Also
     --------
@@ -81,8 +81,8 @@ class Fisher(GlobalTest):
     Notes
     -----
     With equicorrelated normal scores of 7 detectors and a correlation of 0.3 / 0.6 /
-    0.9, the share of accepted ID samples at :math:`\alpha = 0.05` is 0.88 / 0.84 / 0.82
-    instead of 0.95.
+    0.9, the fraction of accepted ID samples at :math:`\alpha = 0.05` is 0.88 / 0.84 /
+    0.82 instead of 0.95.
 
     A p-value of 0 gives q = 0. `selected` is determined by closed testing: a member is
     selected if the test rejects every set of members that contains it. So a sample can
@@ -136,9 +136,9 @@ class Stouffer(GlobalTest):
     conformal p-value is a veto.
 
     With equicorrelated normal scores of 7 detectors and a correlation of 0.3 / 0.6 /
-    0.9, the share of accepted ID samples at :math:`\alpha = 0.05` is 0.84 / 0.78 / 0.74
-    instead of 0.95. `selected` is determined by closed testing, see `Fisher`: a sample
-    can be rejected without any selected member.
+    0.9, the fraction of accepted ID samples at :math:`\alpha = 0.05` is 0.84 / 0.78 /
+    0.74 instead of 0.95. `selected` is determined by closed testing, see `Fisher`: a
+    sample can be rejected without any selected member.
 
     References
     ----------

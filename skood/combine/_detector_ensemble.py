@@ -44,8 +44,8 @@ class DetectorEnsemble(BaseCommittee):
     r"""Ensemble of detectors combined by multiple testing of their p-values.
 
     Each member is a detector, possibly with its own network, features or method, and
-    gives each sample a p-value: the share of held-out in-distribution (ID) samples with
-    a score that is at most the score of the sample,
+    gives each sample a p-value: the fraction of held-out in-distribution (ID) samples
+    with a score that is at most the score of the sample,
 
     .. math:: p_j(x) = \frac{1 + \#\{i : s_j(x_i) \le s_j(x)\}}{n + 1}.
 
@@ -81,19 +81,19 @@ class DetectorEnsemble(BaseCommittee):
         ``estimator`` is None. None: these members are given `X` itself.
 
     alpha : float, default=0.05
-        Level in (0, 1): the share of ID samples that may be rejected.
+        Level in (0, 1): the fraction of ID samples that may be rejected.
 
     calibration : float, int, CV splitter or "same", default=0.2
-        The ID samples that p-values and levels refer to. A float in (0, 1): this share
-        of the samples is held out, and no member is fitted on it. An int (shuffled
-        folds) or a splitter: cross-conformal calibration; members are fitted once per
-        fold, each sample calibrates the members that were not fitted on it, and a new
-        sample is scored by all. "same": all samples, for members that are all frozen,
-        and were fitted on *other* samples. Samples are drawn without regard to classes;
-        with folds that are stratified by a splitter, levels are not valid.
+        The ID samples that p-values and levels refer to. A float in (0, 1): this
+        fraction of the samples is held out, and no member is fitted on it. An int
+        (shuffled folds) or a splitter: cross-conformal calibration; members are fitted
+        once per fold, each sample calibrates the members that were not fitted on it,
+        and a new sample is scored by all. "same": all samples, for members that are all
+        frozen, and were fitted on *other* samples. Samples are drawn without regard to
+        classes; with folds that are stratified by a splitter, levels are not valid.
 
     level : {"auto", "conformal", "nominal"}, default="auto"
-        "nominal": the level is the statistic, as published; the share of rejected ID
+        "nominal": the level is the statistic, as published; the fraction of rejected ID
         samples is at most `alpha` only where the combiner guarantees it. "conformal":
         half of the calibration samples give the p-values, and half rank the statistic.
         "auto": "conformal" if there are enough calibration samples (with
@@ -435,7 +435,7 @@ def kind_of_levels(sizes, level, alpha, correction=1.0):
         least = (
             f"needs {needed} samples at alpha={alpha} to rank the combined statistics "
             f"among, and as many for p-values; of the {sizes.sum()} samples held out "
-            f"{n_level} can be had. Give more samples, a larger calibration share"
+            f"{n_level} can be had. Give more samples, a larger calibration fraction"
         )
         if level == "conformal":
             raise ValueError(

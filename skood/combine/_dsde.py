@@ -36,7 +36,7 @@ class DSDE(DetectorEnsemble):
         None: ``DOSStorey()`` with `c_m` and `beta`, which needs four members or more.
 
     c_m : float, default=None
-        Of the default combiner: the smallest share of members that may be the change
+        Of the default combiner: the smallest fraction of members that may be the change
         point, in (0, 0.5]; see `DOSStorey`. None: its default.
 
         .. versionadded:: 0.2
@@ -50,7 +50,7 @@ class DSDE(DetectorEnsemble):
         A classifier for the members; see `DetectorEnsemble`.
 
     alpha : float, default=0.05
-        Level in (0, 1): the share of ID samples that may be rejected.
+        Level in (0, 1): the fraction of ID samples that may be rejected.
 
     calibration : float, int, CV splitter or "same", default=0.2
         The ID samples that p-values and levels refer to; see `DetectorEnsemble`.

@@ -43,10 +43,10 @@ class BenjaminiHochberg(StepUpCombiner):
     .. math:: q = \min_k \frac{m}{k} \, p_{(k)},
 
     and the members with the :math:`\hat k = \max \{k : m \, p_{(k)} / k \le \alpha\}`
-    smallest p-values are selected. At least the share :math:`1 - \alpha` of ID samples
-    is accepted if the detectors are positively dependent (PRDS), and exactly this share
-    if they are independent [1]_ [2]_. As an OOD detector it is known as ZODE [3]_.
-    Read more in the :ref:`User Guide <combine>`.
+    smallest p-values are selected. At least the fraction :math:`1 - \alpha` of ID
+    samples is accepted if the detectors are positively dependent (PRDS), and exactly
+    this fraction if they are independent [1]_ [2]_. As an OOD detector it is known as
+    ZODE [3]_. Read more in the :ref:`User Guide <combine>`.
 
     See Also
     --------
@@ -84,9 +84,9 @@ class BenjaminiYekutieli(StepUpCombiner):
 
     .. math:: q = \Bigl(\sum_{i=1}^m \frac1i\Bigr) \min_k \frac{m}{k} \, p_{(k)}.
 
-    At least the share :math:`1 - \alpha` of ID samples is accepted under any dependence
-    between the detectors [1]_. Samples are ranked as by `BenjaminiHochberg`. Read more
-    in the :ref:`User Guide <combine>`.
+    At least the fraction :math:`1 - \alpha` of ID samples is accepted under any
+    dependence between the detectors [1]_. Samples are ranked as by `BenjaminiHochberg`.
+    Read more in the :ref:`User Guide <combine>`.
 
     See Also
     --------
@@ -128,7 +128,7 @@ class Bonferroni(_OneByOne):
 
     .. math:: q = m \, p_{(1)},
 
-    and the members with :math:`p_j \le \alpha / m` are selected. At least the share
+    and the members with :math:`p_j \le \alpha / m` are selected. At least the fraction
     :math:`1 - \alpha` of ID samples is accepted under any dependence. Read more in the
     :ref:`User Guide <combine>`.
 
@@ -154,7 +154,7 @@ class Naive(_OneByOne):
     .. math:: q = p_{(1)},
 
     and the members with :math:`p_j \le \alpha` are selected: a sample is rejected if
-    any detector rejects it. More than the share :math:`\alpha` of ID samples is
+    any detector rejects it. More than the fraction :math:`\alpha` of ID samples is
     rejected: :math:`1 - (1 - \alpha)^m` if the detectors are independent. Intended for
     comparisons; samples are ranked as by `Bonferroni`. Read more in the
     :ref:`User Guide <combine>`.
@@ -180,14 +180,14 @@ class Vote(BaseCombiner):
     .. math:: q = p_{(\lceil s m \rceil)}
 
     with s = `share`. With :math:`r = \lceil s m \rceil` required votes, at most the
-    share :math:`\alpha m / r` of ID samples is rejected under any dependence; it is far
-    less than :math:`\alpha` for independent detectors and shares near one half. Read
-    more in the :ref:`User Guide <combine>`.
+    fraction :math:`\alpha m / r` of ID samples is rejected under any dependence; it is
+    far less than :math:`\alpha` for independent detectors and fractions near one half.
+    Read more in the :ref:`User Guide <combine>`.
 
     Parameters
     ----------
     share : float, default=0.5
-        Share of the detectors that must reject a sample, in (0, 1].
+        Fraction of the detectors that must reject a sample, in (0, 1].
 
     See Also
     --------
@@ -253,7 +253,7 @@ class Storey(StepUpCombiner):
     -----
     Without `plus_one`, the estimate is 0 if all p-values are at most `lam`, and then q
     is 0: the sample is rejected at every level, even if no single p-value is small.
-    With m independent detectors this happens to the share :math:`\lambda^m` of ID
+    With m independent detectors this happens to the fraction :math:`\lambda^m` of ID
     samples.
 
     References
@@ -373,7 +373,7 @@ class DOSStorey(StepUpCombiner):
         later change point.
 
     c_m : float, default=None
-        The smallest share of the p-values that may be before the change point, in
+        The smallest fraction of the p-values that may be before the change point, in
         (0, 1/2] and at most floor(m / 2) / m. None: 2 / m, which needs 4 detectors.
 
     fallback : {"bh", "argmax"}, default="bh"
@@ -389,7 +389,7 @@ class DOSStorey(StepUpCombiner):
 
     Notes
     -----
-    As :math:`\hat\pi_0 \ge 1 - \lfloor m/2 \rfloor / m`, at least the share
+    As :math:`\hat\pi_0 \ge 1 - \lfloor m/2 \rfloor / m`, at least the fraction
     :math:`1 - \alpha m / (m - \lfloor m/2 \rfloor)` of ID samples is accepted if the
     Simes test is valid. For independent detectors and :math:`\alpha` = 0.05 it is 0.935
     for m = 7, and 0.941 for m = 18 with `c_m` = 2 / 15.

@@ -476,8 +476,8 @@ class _Panel:
         x = x / (self._m + 0.5)
         for corner in _CORNERS:
             left, bottom, width, height = corner
-            beside = np.abs(x - left - width / 2) < width / 2 + _MARGIN
+            is_near = np.abs(x - left - width / 2) < width / 2 + _MARGIN
             level = np.abs(np.array(drawn) - bottom - height / 2) < height / 2 + _MARGIN
-            if not (beside & level).any():
+            if not (is_near & level).any():
                 return corner
         return None

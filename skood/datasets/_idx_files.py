@@ -104,7 +104,7 @@ def _find_pairs(folder):
         for kind, other in (("images", "labels"), ("labels", "images")):
             if kind not in files:
                 raise FileNotFoundError(
-                    f"{files[other]} has no {kind} file beside it. Put it there or "
+                    f"{files[other]} has no {kind} file next to it. Put it there or "
                     f"name it by {kind}=."
                 )
         subset = _subset_of(prefix)

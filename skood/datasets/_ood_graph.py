@@ -223,14 +223,14 @@ def _draw_gaussian(codes, n_classes, n_features, signal, rng):
 def _draw_words(codes, n_classes, n_features, signal, rng):
     """Return sparse ones at words drawn from the word frequencies of each class."""
     logits = signal * rng.standard_normal((n_classes, n_features))
-    shares = np.cumsum(np.exp(logits - logits.max(axis=1, keepdims=True)), axis=1)
-    shares /= shares[:, -1:]
+    fractions = np.cumsum(np.exp(logits - logits.max(axis=1, keepdims=True)), axis=1)
+    fractions /= fractions[:, -1:]
     n_words = round(np.sqrt(n_features))
     words = np.empty((len(codes), n_words), dtype=np.int64)
     for code in range(n_classes):
         members = codes == code
         drawn = rng.uniform(size=(int(members.sum()), n_words))
-        words[members] = np.searchsorted(shares[code], drawn, side="right")
+        words[members] = np.searchsorted(fractions[code], drawn, side="right")
     nodes = np.repeat(np.arange(len(codes)), n_words)
     ones = np.ones(words.size, dtype=np.float32)
     shape = (len(codes), n_features)

@@ -92,5 +92,5 @@ class AllOf(BaseRule):
         )
 
     def _at_prior(self, ood_prior):
-        """Return the rule at another share of OOD samples."""
+        """Return the rule at another fraction of OOD samples."""
         return AllOf([rule._at_prior(ood_prior) for rule in self.rules])

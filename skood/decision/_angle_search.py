@@ -434,8 +434,8 @@ class _AngleSearch:
         ranked = projected[order]
         last = ends_of_ties(ranked) if ranked.size else np.empty(0, dtype=int)
         t = np.append(-math.inf, ranked[last])
-        share = (s - node.s.start) / (node.s.end - node.s.start)
-        middle = node.reference.start * (1 - share) + node.reference.end * share
+        fraction = (s - node.s.start) / (node.s.end - node.s.start)
+        middle = node.reference.start * (1 - fraction) + node.reference.end * fraction
         # thresholds up to the next one are equivalent
         inside = t <= middle + node.high
         inside[:-1] &= t[1:] > middle + node.low

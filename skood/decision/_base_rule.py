@@ -99,14 +99,14 @@ def excess(amount):
 class BaseRule(SkoodEstimator, metaclass=ABCMeta):
     r"""Interface of the rules of :mod:`skood.rejection`: an objective within bounds.
 
-    An acceptance region has three rates: its TPR `t`, the accepted share of ID samples;
-    `e`, the summed loss of the accepted ID samples divided by the number of all ID
-    samples, so that ``e / t`` is the selective risk; and its FPR `f`, the accepted
-    share of OOD samples. Subclasses implement :meth:`rates`, linear functions of them
-    that must not be positive. They minimize the selective risk or, if they implement
-    it, :meth:`cost`, which is linear as well. Solvers, certificates, scorers and
-    displays use no more than that, so that a rule of your own works everywhere. Read
-    more in the :ref:`User Guide <own_rule>`.
+    An acceptance region has three rates: its TPR `t`, the accepted fraction of ID
+    samples; `e`, the summed loss of the accepted ID samples divided by the number of
+    all ID samples, so that ``e / t`` is the selective risk; and its FPR `f`, the
+    accepted fraction of OOD samples. Subclasses implement :meth:`rates`, linear
+    functions of them that must not be positive. They minimize the selective risk or, if
+    they implement it, :meth:`cost`, which is linear as well. Solvers, certificates,
+    scorers and displays use no more than that, so that a rule of your own works
+    everywhere. Read more in the :ref:`User Guide <own_rule>`.
 
     Parameters are declared in ``__init__`` and ``_parameter_constraints``, as in an
     estimator of scikit-learn; :meth:`check_params` may be extended by conditions on
@@ -233,7 +233,7 @@ class BaseRule(SkoodEstimator, metaclass=ABCMeta):
         ----------
         tpr, fpr, risk : ndarray or float
             True positive rate (coverage of ID samples), false positive rate (accepted
-            share of OOD samples) and selective risk.
+            fraction of OOD samples) and selective risk.
 
         Returns
         -------
@@ -247,7 +247,7 @@ class BaseRule(SkoodEstimator, metaclass=ABCMeta):
         return sum(broken, start=np.zeros(tpr.shape))[()]
 
     def _at_prior(self, ood_prior):
-        """Return the rule at another share of OOD samples, if it depends on it."""
+        """Return the rule at another fraction of OOD samples, if it depends on it."""
         if self.ood_prior is None and not self.has_open_prior:
             return self
         return clone(self).set_params(ood_prior=ood_prior)
@@ -312,7 +312,7 @@ class BaseRule(SkoodEstimator, metaclass=ABCMeta):
             Accepted ID samples, their summed loss, accepted OOD samples.
 
         n_id, n_ood : int
-            Numbers of ID and OOD samples. If the rule leaves a prior open, the share
+            Numbers of ID and OOD samples. If the rule leaves a prior open, the fraction
             of OOD samples among them takes its place.
 
         Returns
@@ -399,7 +399,7 @@ def rates_within(rates):
     return max(floors, default=None), min(ceilings, default=None)
 
 
-def as_asked(rule):
+def as_requested(rule):
     """Return a rule as text, with all of its parameters."""
     params = ", ".join(f"{k}={v!r}" for k, v in rule.get_params().items())
     return f"{type(rule).__name__}({params})"

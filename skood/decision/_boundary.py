@@ -105,7 +105,7 @@ def boundary_acceptance(g_id, g_ood, rule, mu, *, weights_id=None, weights_ood=N
         raise ValueError(f"mu must be a finite number, got {mu!r}.")
     g, id_mass, ood_mass = _atoms(g_id, g_ood, weights_id, weights_ood)
     # cumulative masses at the ends of the atoms; in between they are linear in the
-    # share of an atom that is accepted
+    # fraction of an atom that is accepted
     tpr, fpr = (np.concatenate([[0.0], np.cumsum(m)]) for m in (id_mass, ood_mass))
     tpr[-1] = fpr[-1] = 1.0
     low, high = 0.0, _first_reaching(tpr, rule.tpr_min)
@@ -146,7 +146,7 @@ def _atoms(g_id, g_ood, weights_id, weights_ood):
 
 
 def _first_reaching(cumulative, level):
-    """Return the first position with a level: atoms, and a share of the next one."""
+    """Return the first position with a level: atoms, and a fraction of the next one."""
     k = int(np.searchsorted(cumulative, level - GUARD))
     if k == 0:
         return 0.0
@@ -169,9 +169,9 @@ def _highest_window(tpr, fpr, rule):
     low, high = lows[last], highs[last]
     if last + 1 < len(lows) and widths[last] > rule.tpr_min:
         # between two kinks all are linear
-        share = (widths[last] - rule.tpr_min) / (widths[last] - widths[last + 1])
-        low += share * (lows[last + 1] - low)
-        high += share * (highs[last + 1] - high)
+        fraction = (widths[last] - rule.tpr_min) / (widths[last] - widths[last + 1])
+        low += fraction * (lows[last + 1] - low)
+        high += fraction * (highs[last + 1] - high)
     return float(low), float(high)
 
 

@@ -11,23 +11,23 @@ from sklearn.base import clone
 from skood.decision._base_rule import BaseRule, Linear, excess
 from skood.utils._param_validation import Number
 
-_SHARE = [Number(Real, 0, 1, closed="both")]
+_FRACTION = [Number(Real, 0, 1, closed="both")]
 
 
 class BoundedTPRFPR(BaseRule):
     r"""Least selective risk at a bounded TPR and FPR.
 
-    Minimizes the mean loss of the accepted ID samples, where at least the share
-    `tpr_min` of ID samples and at most the share `fpr_max` of OOD samples are accepted.
-    Read more in the :ref:`User Guide <rejection>`.
+    Minimizes the mean loss of the accepted ID samples, where at least the fraction
+    `tpr_min` of ID samples and at most the fraction `fpr_max` of OOD samples are
+    accepted. Read more in the :ref:`User Guide <rejection>`.
 
     Parameters
     ----------
     tpr_min : float, default=0.8
-        Least share of ID samples to accept, in [0, 1].
+        Least fraction of ID samples to accept, in [0, 1].
 
     fpr_max : float, default=0.2
-        Largest share of OOD samples to accept, in [0, 1].
+        Largest fraction of OOD samples to accept, in [0, 1].
 
     See Also
     --------
@@ -66,7 +66,7 @@ class BoundedTPRFPR(BaseRule):
     (0.25, 0.6667, 0.25)
     """
 
-    _parameter_constraints: dict = {"tpr_min": _SHARE, "fpr_max": _SHARE}
+    _parameter_constraints: dict = {"tpr_min": _FRACTION, "fpr_max": _FRACTION}
 
     def __init__(self, tpr_min=0.8, fpr_max=0.2):
         self.tpr_min = tpr_min
@@ -82,18 +82,18 @@ class BoundedTPRFPR(BaseRule):
 class BoundedPrecisionRecall(BaseRule):
     r"""Least selective risk at a bounded precision and recall.
 
-    Minimizes the mean loss of the accepted ID samples, where at least the share
-    `recall_min` of ID samples is accepted, and at least the share `precision_min` of
-    accepted samples is ID when the share `ood_prior` of samples is OOD. Read more in
+    Minimizes the mean loss of the accepted ID samples, where at least the fraction
+    `recall_min` of ID samples is accepted, and at least the fraction `precision_min` of
+    accepted samples is ID when the fraction `ood_prior` of samples is OOD. Read more in
     the :ref:`User Guide <rejection>`.
 
     Parameters
     ----------
     precision_min : float, default=0.9
-        Least share of ID samples among accepted samples, in [0, 1].
+        Least fraction of ID samples among accepted samples, in [0, 1].
 
     recall_min : float, default=0.8
-        Least share of ID samples to accept, in [0, 1].
+        Least fraction of ID samples to accept, in [0, 1].
 
     ood_prior : float, default=0.5
         Fraction of OOD samples in deployment, in [0, 1). It is never estimated from the
@@ -148,8 +148,8 @@ class BoundedPrecisionRecall(BaseRule):
     """
 
     _parameter_constraints: dict = {
-        "precision_min": _SHARE,
-        "recall_min": _SHARE,
+        "precision_min": _FRACTION,
+        "recall_min": _FRACTION,
         "ood_prior": [Number(Real, 0, 1, closed="left")],
     }
 
@@ -185,26 +185,26 @@ class BoundedPrecisionRecall(BaseRule):
 
     def _loosened_rates(self, amount):
         """Return the bounds on rates for a smaller precision and recall."""
-        shares = ("precision_min", "recall_min")
-        less = {name: max(getattr(self, name) - amount, 0.0) for name in shares}
+        fractions = ("precision_min", "recall_min")
+        less = {name: max(getattr(self, name) - amount, 0.0) for name in fractions}
         return clone(self).set_params(**less).rates()
 
 
 class BoundedAbstention(BaseRule):
     r"""Least selective risk at a bounded coverage; needs no OOD samples.
 
-    Minimizes the mean loss of the accepted ID samples, where at least the share
+    Minimizes the mean loss of the accepted ID samples, where at least the fraction
     `coverage` of ID samples is accepted. Read more in the
     :ref:`User Guide <rejection>`.
 
     Parameters
     ----------
     coverage : float, default=0.8
-        Least share of ID samples to accept, in [0, 1].
+        Least fraction of ID samples to accept, in [0, 1].
 
     See Also
     --------
-    BoundedTPRFPR : Also bounds the share of OOD samples accepted.
+    BoundedTPRFPR : Also bounds the fraction of OOD samples accepted.
 
     Notes
     -----
@@ -228,7 +228,7 @@ class BoundedAbstention(BaseRule):
     (0.3333, 0.75)
     """
 
-    _parameter_constraints: dict = {"coverage": _SHARE}
+    _parameter_constraints: dict = {"coverage": _FRACTION}
 
     def __init__(self, coverage=0.8):
         self.coverage = coverage
@@ -238,10 +238,10 @@ class BoundedAbstention(BaseRule):
 
 
 class BoundedErrorRate(BaseRule):
-    r"""Most answers at a bounded share of errors among them, OOD samples included.
+    r"""Most answers at a bounded fraction of errors among them, OOD samples included.
 
-    Maximizes the share of accepted samples, where at most the share `error_max` of them
-    is wrong, and accepted OOD samples are wrong. Read more in the
+    Maximizes the fraction of accepted samples, where at most the fraction `error_max`
+    of them is wrong, and accepted OOD samples are wrong. Read more in the
     :ref:`User Guide <guarantees_mixture>`.
 
     .. versionadded:: 0.2
@@ -259,7 +259,7 @@ class BoundedErrorRate(BaseRule):
     See Also
     --------
     BoundedImprovement : Bounds the errors among the accepted ID samples alone.
-    BoundedPrecisionRecall : Bounds the share of OOD samples among accepted samples.
+    BoundedPrecisionRecall : Bounds the fraction of OOD samples among accepted samples.
 
     Notes
     -----

@@ -41,7 +41,7 @@ _MANY = 1000
 _LARGEST = 1e150
 
 # Weights below this fraction of the mean weight count less than a sample.
-_LEAST_SHARE = 1e-6
+_LEAST_FRACTION = 1e-6
 
 # Fraction of samples that may be tied with others in both scores by chance.
 _FEW_TIED = 0.01
@@ -234,7 +234,7 @@ def _unit_weights(weight, n_samples):
     weight = count_weights(weight, n_samples)
     if weight.dtype.kind == "i":
         return weight
-    return weight / max(weight.min(), _LEAST_SHARE)
+    return weight / max(weight.min(), _LEAST_FRACTION)
 
 
 class Problem:

@@ -33,11 +33,13 @@ from skood.utils._ties import tie_scale_of_ranked, tolerance
 # Thresholds at an angle, candidates on the path, and their least margin.
 _N_THRESHOLDS, _N_CANDIDATES, _LEAST_MARGIN = 400, 200, -3.0
 
-# Least number of thresholds of one score, least shares of its two starts, and weights.
+# Least number of thresholds of one score, least fractions of its two starts, and
+# weights.
 _N_STEPS, _STARTS, _WEIGHTS = 100, (0.12, 0.75), (0.95, 0.05)
 
-# Shares of the samples that choose the order of answers: of the caps of the OOD score,
-# of the first answers whose errors count, of the candidates, and of their starts.
+# Fractions of the samples that choose the order of answers: of the caps of the OOD
+# score, of the first answers whose errors count, of the candidates, and of their
+# starts.
 _CAPS, _FIRST, _N_ORDERS = (0.9, 0.8, 0.7, 0.6, 0.5), (0.05, 0.5), 16
 _ANSWERED, _MIXTURE_STARTS = np.arange(2, 101) / 100, (0.08, 0.2)
 
@@ -149,7 +151,7 @@ class RuleCertificate:
     >>> certificate = RuleCertificate(0.1, (statement,), 500, 0, 60, 12)
     >>> print(certificate.assumptions)
     The ID samples, and the OOD samples of each source, are independent draws from the \
-distributions in use, and no detector or classifier was fitted on them.
+distributions at deployment, and no detector or classifier was fitted on them.
     """
 
     delta: float | None
@@ -185,15 +187,15 @@ distributions in use, and no detector or classifier was fitted on them.
         """Assumptions of the guarantee."""
         text = (
             "The ID samples, and the OOD samples of each source, are independent "
-            "draws from the distributions in use, and no detector or classifier was "
-            "fitted on them."
+            "draws from the distributions at deployment, and no detector or classifier "
+            "was fitted on them."
         )
         if any(statement.rate == "error_rate" for statement in self.statements):
             text = text.replace(
                 "ID samples, and the OOD samples of each source, are independent draws "
-                "from the distributions in use",
+                "from the distributions at deployment",
                 "samples are independent draws from the mixture of ID and OOD samples "
-                "in use",
+                "at deployment",
             )
         if self.n_unlabeled:
             text += (
@@ -201,13 +203,14 @@ distributions in use, and no detector or classifier was fitted on them.
                 "distributions of ID samples and of the sources of OOD samples."
             )
         if self.weight_max is not None or self.tv:
-            text = text.replace("distributions in use", "same distributions")
+            text = text.replace("distributions at deployment", "same distributions")
         if self.weight_max is not None:
             text += (
                 f" Weights are a fixed function of a sample, at most "
                 f"{self.weight_max:g} and not fitted on these samples. The statements "
                 f"hold for the distributions that they describe; if the weights are "
-                f"estimated, they hold only approximately for the distributions in use."
+                f"estimated, they hold only approximately for the distributions at "
+                "deployment."
             )
         if self.tv:
             text += (
@@ -290,7 +293,7 @@ def ascending(first, sizes, scales, delta):
         lam = lam[np.isfinite(lam)]
         at = np.linspace(0, lam.size - 1, max(_N_STEPS, lam.size))
         lam = np.interp(at, np.arange(lam.size), lam)
-    share = np.searchsorted(np.sort(scores), lam, side="right") / scores.size
+    fraction = np.searchsorted(np.sort(scores), lam, side="right") / scores.size
     start, other = _STARTS
     for test, (n_id, _) in zip(first.tests, sizes, strict=True):
         if test.kind in ("errors", "losses") and 0 < test.limit < 1:
@@ -301,16 +304,16 @@ def ascending(first, sizes, scales, delta):
             start = max(start, test.limit + 3 * spread)
     weights = np.zeros(lam.size)
     for low, weight in zip((start, max(start, other)), _WEIGHTS, strict=True):
-        weights[min(np.searchsorted(share, low), lam.size - 1)] += weight
+        weights[min(np.searchsorted(fraction, low), lam.size - 1)] += weight
     counts = [first.counts(0.0, lam, scales)[0]]
     return Path(list(zip(repeat(0.0), lam.tolist(), repeat(scales))), counts), weights
 
 
-def _at_shares(projected, shares):
-    """Return thresholds between scores, the first that accept these shares."""
+def _at_fractions(projected, fractions):
+    """Return thresholds between scores, the first that accept these fractions."""
     lam = thresholds_between(projected)
     accepted = np.searchsorted(np.sort(projected), lam, side="right") / projected.size
-    at = np.unique(np.minimum(np.searchsorted(accepted, shares), lam.size - 1))
+    at = np.unique(np.minimum(np.searchsorted(accepted, fractions), lam.size - 1))
     return lam[at], accepted[at]
 
 
@@ -318,12 +321,12 @@ def best_order(answers, scales):
     """Return the angle and the cap of the OOD score with the fewest early errors.
 
     Answers are ordered by the projected score, the ones above the cap last. The
-    criterion is the mean error rate of the first k of them, k in a range of shares.
+    criterion is the mean error rate of the first k of them, k in a range of fractions.
     """
-    low, high = (math.ceil(share * answers.risk.size) for share in _FIRST)
+    low, high = (math.ceil(fraction * answers.risk.size) for fraction in _FIRST)
     caps, thetas = [math.inf], np.zeros(1)
     if answers.ood is not None:
-        caps += _at_shares(answers.ood, _CAPS)[0].tolist()[::-1]
+        caps += _at_fractions(answers.ood, _CAPS)[0].tolist()[::-1]
         thetas = np.linspace(0, math.pi / 2, _N_ORDERS)
     best = math.inf, 0.0, 0.0
     for theta in thetas.tolist():
@@ -346,7 +349,7 @@ def capped(samples, cap):
 def by_answers(first, theta, scales):
     """Return a `Path` from few to many answers in an order, and its weights."""
     projected = first.samples.project(theta, scales)
-    lam, accepted = _at_shares(projected, _ANSWERED)
+    lam, accepted = _at_fractions(projected, _ANSWERED)
     weights = np.zeros(lam.size)
     for start in _MIXTURE_STARTS:
         at = min(np.searchsorted(accepted, start), lam.size - 1)

@@ -15,7 +15,13 @@ import numpy as np
 from sklearn.utils import check_random_state
 
 from skood.decision._angle_search import grid_search
-from skood.decision._base_rule import BaseRule, Linear, as_asked, check_rule, is_floor
+from skood.decision._base_rule import (
+    BaseRule,
+    Linear,
+    as_requested,
+    check_rule,
+    is_floor,
+)
 from skood.decision._calibration_sample import Goal, Problem
 from skood.decision._certified_path import RuleCertificate, statement_of
 from skood.decision._distribution_shift import (
@@ -55,7 +61,7 @@ def _at_priors(rule, ood_prior, unlabeled):
     if unlabeled is not None:
         raise ValueError(
             "Pass ood_prior or unlabeled, not both: with unlabeled samples the "
-            "precision in use is certified without a prior."
+            "precision at deployment is certified without a prior."
         )
     if rule.ood_prior is None and not rule.has_open_prior:
         raise ValueError(
@@ -169,8 +175,8 @@ def certify(
     candidates, in ascending order, and all others test them. There are two starts, the
     first with 95 % of :math:`\delta` at a coverage at which the bound can be shown, the
     other at 0.75 for scores whose least values have a large risk. A candidate is tested
-    at the sum of its share of :math:`\delta` and, if the one before is certified, the
-    level of that.
+    at the sum of its fraction of :math:`\delta` and, if the one before is certified,
+    the level of that.
 
     **Mixture.** With ``sampling="mixture"`` an accepted OOD sample has the largest
     loss, and the error rate has the tests of a selective risk. For
@@ -293,7 +299,7 @@ def _checked_mask(rule, samples, unlabeled, certificate):
     """Return the mask of the samples that choose, or raise."""
     if unlabeled is not None or samples.weight is not None:
         raise ValueError(
-            "split as a mask excludes weights and unlabeled samples. Pass a share."
+            "split as a mask excludes weights and unlabeled samples. Pass a fraction."
         )
     method, mask = certificate.method, np.asarray(certificate.split)
     if method != "high_probability" or not rule.is_searched:
@@ -303,7 +309,7 @@ def _checked_mask(rule, samples, unlabeled, certificate):
         )
     if mask.shape != samples.is_ood.shape or mask.dtype != bool:
         raise ValueError(
-            f"split must be a share, or a Boolean mask of the {samples.is_ood.size} "
+            f"split must be a fraction, or a Boolean mask of the {samples.is_ood.size} "
             f"samples, got an array of shape {mask.shape} and dtype {mask.dtype}."
         )
     of_id = mask[~samples.is_ood]
@@ -392,9 +398,9 @@ def _demand(guarantee, delta, n_angles, tpr_min, fpr_max, largest=(None, None)):
     else:
         # delta is divided among all bounds that can be broken, at each of the angles
         n_bounds = int(tpr_min > 0) + int(fpr_max < 1)
-        share = delta / n_angles / max(1, n_bounds)
-        rank = partial(min_accepted_id, tpr_min=tpr_min, delta=share)
-        count = partial(max_accepted_ood, fpr_max=fpr_max, delta=share)
+        fraction = delta / n_angles / max(1, n_bounds)
+        rank = partial(min_accepted_id, tpr_min=tpr_min, delta=fraction)
+        count = partial(max_accepted_ood, fpr_max=fpr_max, delta=fraction)
     return _Demand(tpr_min, fpr_max, rank, count, n_angles)
 
 
@@ -421,9 +427,9 @@ def _choose_angle(rule, first, second, demand, solver):
     return point
 
 
-def _deviation(share, n, m):
-    """Return the standard deviation of the difference of two sample shares."""
-    return math.sqrt(share * (1 - share) * (1 / n + 1 / max(m, 1)))
+def _deviation(fraction, n, m):
+    """Return the standard deviation of the difference of two sample fractions."""
+    return math.sqrt(fraction * (1 - fraction) * (1 / n + 1 / max(m, 1)))
 
 
 def _best(rule, problem, thetas, k, K):
@@ -459,10 +465,11 @@ def _reasons(demand, n_id, n_ood):
     )
 
 
-def _refusal(rule, problem, second, thetas, demand, shares):
+def _refusal(rule, problem, second, thetas, demand, fractions):
     """Return the error with the reason and the number of samples needed.
 
-    `shares` are the shares of ID and OOD samples outside the certifying part `second`.
+    `fractions` are the fractions of ID and OOD samples outside the certifying part
+    `second`.
     """
     bounded = demand.fpr_max < 1
     seen = second if second.n_id and (second.n_ood or not bounded) else problem
@@ -479,12 +486,14 @@ def _refusal(rule, problem, second, thetas, demand, shares):
     sizes, sums = (problem.size_id, problem.size_ood), (problem.n_id, problem.n_ood)
     if needed is not None:
         n_id, n_ood = (
-            max(size, math.ceil(n / (1 - share) * (size / total if total else 1)))
-            for n, share, size, total in zip(needed, shares, sizes, sums, strict=True)
+            max(size, math.ceil(n / (1 - fraction) * (size / total if total else 1)))
+            for n, fraction, size, total in zip(
+                needed, fractions, sizes, sums, strict=True
+            )
         )
         needed = n_id, n_ood if bounded else problem.size_ood
     return NotCertifiableError(
-        f"{as_asked(rule)} is not certified by {problem.size_id} ID and "
+        f"{as_requested(rule)} is not certified by {problem.size_id} ID and "
         f"{problem.size_ood} OOD samples: "
         f"{_reasons(demand, second.n_id, second.n_ood)}.",
         *(needed or (None, None)),
@@ -522,19 +531,19 @@ def certify_nested(rules, bounds, samples, certificate, solver, rng):
     tpr_min, fpr_max = zip(*map(_implied_bounds, rules), strict=True)
     rates = max(tpr_min), min(fpr_max)
     problem = Problem(samples)
-    shares = (0.0, 0.0)
+    fractions = (0.0, 0.0)
     if not problem.double:
         second, thetas = problem, np.zeros(1)
         largest = _largest_weights(samples, problem, certificate.shift)
         demand = _demand(method, delta, 1, *rates, largest)
     elif method == "ltt":
-        shares = (_FOR_SCALES, 0.0)
-        first, second = map(Problem, samples.split(shares, rng))
+        fractions = (_FOR_SCALES, 0.0)
+        first, second = map(Problem, samples.split(fractions, rng))
         second.set_scales(*first.scales)
         thetas = grid_of_angles(solver.angles, certificate.n_angles)
         demand = _demand(method, delta, len(thetas), *rates)
     else:
-        shares = (certificate.split, certificate.split)
+        fractions = (certificate.split, certificate.split)
         first, second = map(Problem, samples.split(certificate.split, rng))
         demand = _demand(method, delta, 1, *rates)
         point = _choose_angle(rule, first, second, demand, solver)
@@ -552,7 +561,7 @@ def certify_nested(rules, bounds, samples, certificate, solver, rng):
             about = _rule_certificate(bounds, point, sample, demand, certificate)
             gap = math.nan if problem.double else 0.0
             return replace(point, certificate=about, gap=gap)
-    raise _refusal(rule, problem, second, thetas, demand, shares)
+    raise _refusal(rule, problem, second, thetas, demand, fractions)
 
 
 def _largest_weights(samples, problem, shift):

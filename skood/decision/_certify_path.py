@@ -117,8 +117,8 @@ def certify_path(
         must be the order of arrival.
 
     starts : list of int, default=(0,)
-        Candidates at which tests start, each with an equal share of `delta`. After one
-        that is not certified, tests continue at the next start.
+        Candidates at which tests start, each with an equal fraction of `delta`. After
+        one that is not certified, tests continue at the next start.
 
         .. versionadded:: 0.2
 
@@ -148,7 +148,8 @@ def certify_path(
     nor the length of the path weakens the tests. With J starts the level of a candidate
     is :math:`\delta / J` at a start, else 0, plus the level of the one before if that
     is certified. Until a false candidate is certified, the level at a false one is at
-    most the sum of the shares since the false one before; these sum to :math:`\delta`.
+    most the sum of the fractions since the false one before; these sum to
+    :math:`\delta`.
 
     Examples
     --------

@@ -13,7 +13,7 @@ from skood.utils._param_validation import Interval, StrOptions, validate_params
 
 _TOL, _MAX_ITER, _LARGEST_CONDITION = 1e-12, 100_000, 1e8
 
-# Resamples, and their largest change of a share at the end.
+# Resamples, and their largest change of a fraction at the end.
 _N_RESAMPLES, _ROUGH = 500, 1e-6
 
 
@@ -21,7 +21,8 @@ def _check_prior(prior, n_classes, name):
     prior = column_or_1d(prior, dtype=np.float64)
     if len(prior) != n_classes or not np.all(prior > 0) or abs(prior.sum() - 1) > 1e-6:
         raise ValueError(
-            f"{name} must have {n_classes} positive shares that sum to 1, got {prior}."
+            f"{name} must have {n_classes} positive fractions that sum to 1, got "
+            f"{prior}."
         )
     return prior / prior.sum()
 
@@ -37,7 +38,7 @@ def shift_posteriors(proba, prior, new_prior):
         Calibrated probabilities at the priors `prior`.
 
     prior, new_prior : array-like of shape (n_classes,)
-        Shares of the classes in training, and in deployment.
+        Fractions of the classes in training, and in deployment.
 
     Returns
     -------
@@ -48,7 +49,7 @@ def shift_posteriors(proba, prior, new_prior):
     Raises
     ------
     ValueError
-        If shares are not positive or do not sum to 1.
+        If fractions are not positive or do not sum to 1.
 
     See Also
     --------
@@ -75,7 +76,7 @@ def shift_posteriors(proba, prior, new_prior):
     new_prior = column_or_1d(new_prior, dtype=np.float64)
     if len(new_prior) != len(prior) or np.any(new_prior < 0) or not new_prior.any():
         raise ValueError(
-            f"new_prior must have {len(prior)} shares that are not negative, got "
+            f"new_prior must have {len(prior)} fractions that are not negative, got "
             f"{new_prior}."
         )
     shifted = proba * (new_prior / prior)
@@ -114,7 +115,7 @@ def class_prior(
         Predicted probabilities of ID samples in deployment.
 
     prior : array-like of shape (n_classes,), default=None
-        Shares of the classes in training, for "em".
+        Fractions of the classes in training, for "em".
 
     method : {"em", "bbse"}, default="em"
         "em": maximum likelihood [1]_, which needs calibrated probabilities. "bbse":
@@ -134,7 +135,7 @@ def class_prior(
     Returns
     -------
     prior : ndarray of shape (n_classes,)
-        Estimated shares.
+        Estimated fractions.
 
     low, high : ndarray of shape (n_classes,)
         Ends of the approximate intervals; only with `confidence_level`.
@@ -152,9 +153,9 @@ def class_prior(
     Notes
     -----
     "em" iterates :math:`\pi' \leftarrow \frac1n \sum_i p'(x_i)` with the probabilities
-    of :func:`shift_posteriors` at :math:`\pi'`, until no share changes by
-    :math:`10^{-12}`. "bbse" solves :math:`C^\top \pi' = q`, q the shares of predicted
-    classes, sets negative shares to 0 and divides by the sum.
+    of :func:`shift_posteriors` at :math:`\pi'`, until no fraction changes by
+    :math:`10^{-12}`. "bbse" solves :math:`C^\top \pi' = q`, q the fractions of
+    predicted classes, sets negative fractions to 0 and divides by the sum.
 
     References
     ----------
@@ -174,7 +175,9 @@ def class_prior(
     n_classes = proba.shape[1]
     if method == "em":
         if prior is None:
-            raise ValueError("method='em' needs prior, the shares of training classes.")
+            raise ValueError(
+                "method='em' needs prior, the fractions of training classes."
+            )
         prior = _check_prior(prior, n_classes, "prior")
         # equal rows, as of few distinct inputs, count once
         distinct, n_equal = np.unique(proba, axis=0, return_counts=True)
@@ -183,11 +186,11 @@ def class_prior(
         n_equal = np.bincount(proba.argmax(axis=1), minlength=n_classes)
 
     def estimate(counts, start=None, tol=_TOL):
-        shares = counts / counts.sum()
+        fractions = counts / counts.sum()
         if method == "bbse":
-            return solve_confusion(confusion, shares)
+            return solve_confusion(confusion, fractions)
         near = prior if start is None else (start + prior) / 2
-        return _em(distinct, shares, prior, near, tol)
+        return _em(distinct, fractions, prior, near, tol)
 
     estimated = estimate(n_equal)
     if confidence_level is None:
@@ -201,7 +204,7 @@ def class_prior(
 
 def _check_confusion(confusion, n_classes):
     if confusion is None:
-        raise ValueError("method='bbse' needs confusion, the shares of predictions.")
+        raise ValueError("method='bbse' needs confusion, the fractions of predictions.")
     confusion = check_array(confusion, dtype=np.float64)
     if confusion.shape != (n_classes, n_classes):
         raise ValueError(
@@ -212,26 +215,26 @@ def _check_confusion(confusion, n_classes):
 
 
 def solve_confusion(confusion, predicted):
-    """Return class shares from the shares of predictions, by "bbse"."""
+    """Return class fractions from the fractions of predictions, by "bbse"."""
     condition = np.linalg.cond(confusion)
     if condition > _LARGEST_CONDITION:
         raise ValueError(
             f"confusion is nearly singular (condition number {condition:.3g}): the "
             "classifier does not separate some classes. Merge them, or use 'em'."
         )
-    shares = np.maximum(np.linalg.solve(confusion.T, predicted), 0.0)
-    return shares / shares.sum()
+    fractions = np.maximum(np.linalg.solve(confusion.T, predicted), 0.0)
+    return fractions / fractions.sum()
 
 
-def _em(proba, shares, prior, start, tol):
-    """Return the most likely priors for distinct probabilities and their shares.
+def _em(proba, fractions, prior, start, tol):
+    """Return the most likely priors for distinct probabilities and their fractions.
 
-    Until no share changes by `tol`, from `start`, which must be positive.
+    Until no fraction changes by `tol`, from `start`, which must be positive.
     """
     ratio, new = proba / prior, start
     for _ in range(_MAX_ITER):
         weighted = ratio * new
-        after = (shares / weighted.sum(axis=1)) @ weighted
+        after = (fractions / weighted.sum(axis=1)) @ weighted
         if np.abs(after - new).max() < tol:
             return after
         new = after

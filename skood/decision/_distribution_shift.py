@@ -336,15 +336,16 @@ def weighted(samples, unlabeled, shift):
                 raise ValueError(
                     f"weights='frequency' needs whole numbers in {name}, how often "
                     f"samples were observed, got {weight[wrong][0]:g}. Weights of the "
-                    f"distribution in use are weights='importance'."
+                    f"distribution at deployment are weights='importance'."
                 )
         counts = np.where(np.isnan(samples.weight), 1, samples.weight).astype(np.intp)
         indices = np.repeat(np.arange(counts.size), counts)
         return replace(samples, weight=None).take(indices)
     if unlabeled is not None:
         raise ValueError(
-            "Weights and unlabeled samples cannot be combined: the precision in use is "
-            "bounded for ID samples in use that are distributed as the given ones."
+            "Weights and unlabeled samples cannot be combined: the precision at "
+            "deployment is bounded for ID samples at deployment that are distributed "
+            "as the given ones."
         )
     if shift.weight_max is None:
         raise ValueError(
@@ -394,6 +395,6 @@ def check_guarantee(rule, samples, unlabeled, certificate):
         )
     if unlabeled is not None and (samples.group is not None or tv > 0):
         raise ValueError(
-            "unlabeled cannot be combined with group_id or tv: the ID samples in use "
-            "must be distributed as all given ones."
+            "unlabeled cannot be combined with group_id or tv: the ID samples at "
+            "deployment must be distributed as all given ones."
         )

@@ -11,7 +11,7 @@ from scipy.optimize import linprog
 
 from skood.decision._base_rule import (
     Linear,
-    as_asked,
+    as_requested,
     attainable_rates,
     check_rule,
     is_floor,
@@ -49,13 +49,13 @@ class FiniteSolution:
         Selective risk; NaN if nothing is accepted.
 
     tpr : float
-        Accepted share of ID inputs.
+        Accepted fraction of ID inputs.
 
     fpr : float
-        Accepted share of OOD inputs; NaN without `p_ood`.
+        Accepted fraction of OOD inputs; NaN without `p_ood`.
 
     precision : float
-        Share of ID inputs among accepted ones at the `ood_prior` of the rule; NaN if
+        Fraction of ID inputs among accepted ones at the `ood_prior` of the rule; NaN if
         the rule has no `ood_prior`, or if nothing is accepted.
 
     objective : float
@@ -72,7 +72,7 @@ class FiniteSolution:
         one possible pair.
 
     feasible : bool
-        Whether the bounds, as functions of the three shares, hold up to 1e-9 at
+        Whether the bounds, as functions of the three fractions, hold up to 1e-9 at
         these numbers.
 
     See Also
@@ -185,11 +185,11 @@ def _linear_program(weights, coefficients, most, equal, upper):
     Presolving rounds more, and the slack in the bounds allows for rounding; with both,
     the solver also finishes where coefficients differ by many orders of magnitude.
     """
-    for presolve, room in _ATTEMPTS:
+    for presolve, slack in _ATTEMPTS:
         result = linprog(
             _SHARP * weights,
             A_ub=_SHARP * coefficients[~equal],
-            b_ub=_SHARP * (most[~equal] + room),
+            b_ub=_SHARP * (most[~equal] + slack),
             A_eq=_SHARP * coefficients[equal],
             b_eq=_SHARP * most[equal],
             bounds=np.column_stack([np.zeros(len(upper)), upper]),
@@ -234,7 +234,7 @@ def _check_input(p_id, p_ood, risk, rule):
 
 
 def _problem(rule, has_ood):
-    """Return cost and bounds as functions of shares, and whether N must be positive."""
+    """Return cost and bounds as functions of rates, and whether N must be positive."""
     cost, bounds = rule.cost(), []
     for rate in rule.rates():
         # in units of the largest factor, since a user's rule may use any unit
@@ -278,7 +278,7 @@ def _infeasible(rule, p, q, risk, bounds, has_ood):
         least = floors.sums(floors.minimize(Linear(ood=1.0))[0])[2]
     attainable = Attainable(most, least, float(risk.min()))
     return InfeasibleError(
-        f"No acceptance probabilities meet {as_asked(rule)} on {len(p)} "
+        f"No acceptance probabilities meet {as_requested(rule)} on {len(p)} "
         f"atoms that may be accepted.",
         **attainable_rates(rule, attainable),
     )

@@ -93,12 +93,12 @@ def _thresholds(projected, n_certify, floor, delta):
     """
     n = max(projected.size, 1)
     needed = -ndtri(delta) * math.sqrt(floor * (1 - floor) / n_certify)
-    share = min(floor + needed + 0.5 / n_certify, 1.0)
-    deviation = math.sqrt(share * (1 - share) * (1 / n + 1 / n_certify))
-    shares = np.clip(share + deviation * _LEVELS, 0.0, 1.0)
+    fraction = min(floor + needed + 0.5 / n_certify, 1.0)
+    deviation = math.sqrt(fraction * (1 - fraction) * (1 / n + 1 / n_certify))
+    fractions = np.clip(fraction + deviation * _LEVELS, 0.0, 1.0)
     between = thresholds_between(projected, projected.size)
     accepted = np.searchsorted(np.sort(projected), between, side="right")
-    k = np.searchsorted(accepted, np.ceil(shares * n - 1e-9), side="left")
+    k = np.searchsorted(accepted, np.ceil(fractions * n - 1e-9), side="left")
     return between[np.minimum(k, between.size - 1)]
 
 

@@ -101,7 +101,7 @@ def _outcomes(limit, N, n_id, F, n_ood, n_new, gamma):
 
 
 def _upper_end(N, n_id, F, n_ood, Q, n_new, delta):
-    r"""Return an upper confidence limit of the OOD share, for one source.
+    r"""Return an upper confidence limit of the OOD fraction, for one source.
 
     The outcomes are ordered by an approximate limit, the least u for which, for all
     :math:`u' \ge u`,
@@ -109,9 +109,9 @@ def _upper_end(N, n_id, F, n_ood, Q, n_new, delta):
     .. math:: R(u') = (1 - u') t + u' f + z_{1 - \delta} s(u') \le Q / M ,
 
     with estimates of the rates; R is convex, so that u and 1 are enough. The limit is
-    the least share for which an order at most as large has a probability of at most
-    `delta` for all shares above and all rates [3]_ in a confidence region [2]_ (see
-    `ood_prior_interval`). Of all shares above, :math:`q = (1 - \pi) t + \pi f` is
+    the least fraction for which an order at most as large has a probability of at most
+    `delta` for all fractions above and all rates [3]_ in a confidence region [2]_ (see
+    `ood_prior_interval`). Of all fractions above, :math:`q = (1 - \pi) t + \pi f` is
     largest for the least if :math:`t \ge f`, and at most f otherwise.
     """
     gamma, z = _GAMMA * delta, -ndtri(delta)
@@ -137,12 +137,12 @@ def _upper_end(N, n_id, F, n_ood, Q, n_new, delta):
     n_small = np.count_nonzero(weights @ tail.T <= delta - gamma - 2 * _TAIL, axis=-1)
     q = q[np.maximum(n_small - 1, 0)]  # the largest that is not too probable
     with np.errstate(divide="ignore", invalid="ignore"):
-        share = np.where(q < f, 1.0, (t - q) / (t - f))
-    return float(np.where(q >= np.maximum(t, f), 0.0, share).max())
+        fraction = np.where(q < f, 1.0, (t - q) / (t - f))
+    return float(np.where(q >= np.maximum(t, f), 0.0, fraction).max())
 
 
 def prior_from_counts(N, n_id, F, n_ood, Q, n_new, delta, ood="sources"):
-    r"""Return an interval of the OOD share from counts of accepted samples.
+    r"""Return an interval of the OOD fraction from counts of accepted samples.
 
     `F` and `n_ood` have one entry per source. Rejected samples have the rates
     :math:`1 - t`, :math:`1 - f` and :math:`1 - q`: with ID and OOD samples exchanged,
@@ -213,10 +213,10 @@ def precision_pvalue(precision_min, N, n_id, F, n_ood, Q, n_new, delta):
 
 
 def _likelihood_interval(p_id, p_ood, p_new, delta):
-    r"""Return an approximate interval of the OOD share from projected scores.
+    r"""Return an approximate interval of the OOD fraction from projected scores.
 
     The likelihood is of the counts of unlabeled samples in bins, whose ID and OOD
-    shares are taken as known. It is concave in the share; EM goes to its maximum.
+    fractions are taken as known. It is concave in the fraction; EM goes to its maximum.
     """
     inner = np.linspace(0, 1, _BINS + 1)[1:-1]
     labeled = np.concatenate([p_id, p_ood])
@@ -227,12 +227,12 @@ def _likelihood_interval(p_id, p_ood, p_new, delta):
     ]
     of_id, of_ood = ((n + 0.5) / (n + 0.5).sum() for n in counts[:2])
 
-    def slope(share):
-        mixture = (1 - share) * of_id + share * of_ood
+    def slope(fraction):
+        mixture = (1 - fraction) * of_id + fraction * of_ood
         return float(counts[2] @ ((of_ood - of_id) / mixture))
 
-    def log_likelihood(share):
-        return float(counts[2] @ np.log((1 - share) * of_id + share * of_ood))
+    def log_likelihood(fraction):
+        return float(counts[2] @ np.log((1 - fraction) * of_id + fraction * of_ood))
 
     if slope(0.0) <= 0:
         best = 0.0
@@ -273,7 +273,7 @@ def ood_prior_interval(
     method="counts",
     delta=0.05,
 ):
-    r"""Confidence interval of the share of OOD samples among unlabeled samples.
+    r"""Confidence interval of the fraction of OOD samples among unlabeled samples.
 
     The rule accepts fewer of the unlabeled samples than of ID samples if some are OOD.
     With "counts" the interval is exact for finite samples if the ID samples in
@@ -310,7 +310,7 @@ def ood_prior_interval(
         use must be distributed as all given ones together.
 
     delta : float, default=0.05
-        Probability, in (0, 1), that the interval does not contain the share.
+        Probability, in (0, 1), that the interval does not contain the fraction.
 
     Returns
     -------
@@ -330,7 +330,7 @@ def ood_prior_interval(
 
     Notes
     -----
-    With the accepted shares t of ID, f of OOD and q of unlabeled samples,
+    With the accepted fractions t of ID, f of OOD and q of unlabeled samples,
 
     .. math:: q = (1 - \pi) t + \pi f , \qquad \pi = \frac{t - q}{t - f} .
 
@@ -350,7 +350,7 @@ def ood_prior_interval(
     For ``mixture="any"`` the lower end is :math:`1 - q / t`, since :math:`f \ge 0`,
     with two Clopper-Pearson limits, each with the error :math:`\delta / 2`.
 
-    With "em" [1]_ the densities of ID and OOD samples are shares of 20 bins of the
+    With "em" [1]_ the densities of ID and OOD samples are fractions of 20 bins of the
     projected scores; of the likelihood :math:`\prod_i ((1 - \pi) + \pi g_i)`, with the
     likelihood ratios :math:`g_i`, all :math:`\pi` are taken whose logarithm is within
     half a quantile of :math:`\chi^2_1` of the maximum, to which the iteration

@@ -42,15 +42,15 @@ class Rates(NamedTuple):
         Selective risk: mean loss of the accepted ID samples.
 
     tpr : float, default=nan
-        Accepted share of ID samples.
+        Accepted fraction of ID samples.
 
     fpr : float, default=nan
-        Accepted share of OOD samples; NaN if there were none.
+        Accepted fraction of OOD samples; NaN if there were none.
 
     precision : float, default=nan
-        Share of ID samples among accepted samples at the `ood_prior` of the rule; NaN
-        if the rule has no `ood_prior`, since the fraction of OOD samples in the data is
-        not the fraction in deployment.
+        Fraction of ID samples among accepted samples at the `ood_prior` of the rule;
+        NaN if the rule has no `ood_prior`, since the fraction of OOD samples in the
+        data is not the fraction in deployment.
 
     objective : float, default=nan
         The minimized objective of the rule.
@@ -174,17 +174,17 @@ class OperatingPoint:
 
     @property
     def tpr(self):
-        """Accepted share of ID samples."""
+        """Accepted fraction of ID samples."""
         return self.rates.tpr
 
     @property
     def fpr(self):
-        """Accepted share of OOD samples; NaN if there were none."""
+        """Accepted fraction of OOD samples; NaN if there were none."""
         return self.rates.fpr
 
     @property
     def precision(self):
-        """Share of ID samples among accepted samples at the `ood_prior` of the rule."""
+        """Fraction of ID among accepted samples at the `ood_prior` of the rule."""
         return self.rates.precision
 
     @property
@@ -325,7 +325,7 @@ def of_groups(limit, groups):
 
 
 def precision_at(ood_prior, tpr, fpr):
-    """Return the share of ID among accepted samples if the share `ood_prior` is OOD."""
+    """Return the fraction of ID among accepted samples at a prior of OOD samples."""
     right = (1 - ood_prior) * tpr
     accepted = right + ood_prior * fpr
     return right / accepted if accepted > 0 else math.nan

@@ -10,7 +10,7 @@ from operator import attrgetter
 
 import numpy as np
 
-from skood.decision._base_rule import as_asked
+from skood.decision._base_rule import as_requested
 from skood.decision._calibration_sample import Problem, scales_of
 from skood.decision._certified_path import (
     RuleCertificate,
@@ -136,8 +136,8 @@ def certify_statements(rule, bounds, samples, unlabeled, certificate, solver, rn
     if together or any(map(attrgetter("loss"), bounds)):
         check_path_losses(samples, max_loss)
         single = samples.ood is None and not by_group
-        by_share = not (together or isinstance(split, np.ndarray))
-        cost = rule.cost() if by_share else None
+        by_fraction = not (together or isinstance(split, np.ndarray))
+        cost = rule.cost() if by_fraction else None
         if single and cost is not None:  # and the largest coverage
             ascends = cost.id < 0 == cost.loss == cost.ood
     split = split * _FOR_THRESHOLDS if ascends else split
@@ -306,10 +306,10 @@ def _refusal(rule, sizes, tested, path, delta, weights, failed):
         reason = _too_few(tests, path.counts, n, delta)
     else:
         k = min(failed)
-        p, share = failed[k][-1], "" if weights[k] == 1 else f"{weights[k]:g} * "
+        p, fraction = failed[k][-1], "" if weights[k] == 1 else f"{weights[k]:g} * "
         reason = (
             f"{text_of(tests[len(failed[k]) - 1])} has a p-value of {p:.3g} for the "
-            f"safest rule, which is above {share}delta={delta:g}"
+            f"safest rule, which is above {fraction}delta={delta:g}"
         )
     n_id, n_ood, n_new = sizes
     most = _MANY / max(sizes)
@@ -336,7 +336,7 @@ def _refusal(rule, sizes, tested, path, delta, weights, failed):
     if n_new:
         samples = f"{n_id} ID, {n_ood} OOD and {n_new} unlabeled samples"
     return NotCertifiableError(
-        f"{as_asked(rule)} is not certified by {samples}: {reason}.", *needed
+        f"{as_requested(rule)} is not certified by {samples}: {reason}.", *needed
     )
 
 

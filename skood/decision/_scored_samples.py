@@ -514,9 +514,9 @@ def checked_samples(rule, samples, certificate=None, unlabeled=None):
         raise ValueError("No ID samples: risk_id is empty; a rule needs ID samples.")
     if rule.needs_ood and not n_ood:
         raise ValueError(
-            f"{type(rule).__name__} needs OOD samples, since it depends on the share "
-            f"of them that is accepted; got none. Add OOD samples, or use a rule that "
-            f"needs none, such as TwoThresholds(ood=0.05, risk=0.05)."
+            f"{type(rule).__name__} needs OOD samples, since it depends on the "
+            f"fraction of them that is accepted; got none. Add OOD samples, or use a "
+            f"rule that needs none, such as TwoThresholds(ood=0.05, risk=0.05)."
         )
     if samples.weight is not None and not samples.weight.all():
         return samples.take(samples.weight != 0)

@@ -20,7 +20,7 @@ from skood.decision._angle_search import (
 from skood.decision._base_rule import (
     BaseRule,
     Linear,
-    as_asked,
+    as_requested,
     attainable_rates,
     is_floor,
 )
@@ -382,8 +382,8 @@ def solve(rule, samples, solver=None):
     if point.attainable is not None:
         n_id, n_ood = samples.sizes
         message = (
-            f"No acceptance rule meets {as_asked(rule)} on {n_id} ID and {n_ood} OOD "
-            "samples."
+            f"No acceptance rule meets {as_requested(rule)} on {n_id} ID and {n_ood} "
+            "OOD samples."
         )
         if solver.infeasible == "raise":
             attainable = attainable_rates(rule, point.attainable)

@@ -99,8 +99,8 @@ class TestedSamples:
         return pvalues
 
 
-def _share_margin(count, n, limit, sign, n_test, delta):
-    """Return the margin of a share, at least (sign 1) or at most (-1) a limit."""
+def _fraction_margin(count, n, limit, sign, n_test, delta):
+    """Return the margin of a fraction, at least (sign 1) or at most (-1) a limit."""
     n, n_test = np.maximum(n, 1e-300), np.maximum(n_test, 1e-300)
     smooth = (count + 1) / (n + 2)
     deviation = np.sqrt(smooth * (1 - smooth) * (1 / n + 1 / n_test))
@@ -156,7 +156,7 @@ class StatementTest(NamedTuple):
 
     @property
     def limit(self):
-        """Bound on a single rate; on losses as a share of the largest."""
+        """Bound on a single rate; on losses as a fraction of the largest."""
         a, b, c, d = self.bound
         if self.kind in ("errors", "losses"):
             return -a / b / self.max_loss
@@ -185,15 +185,17 @@ class StatementTest(NamedTuple):
         with np.errstate(divide="ignore", invalid="ignore"):
             if kind in ("tpr_min", "tpr_max"):
                 sign = 1 if kind == "tpr_min" else -1
-                return _share_margin(counts.N, counts.n_id, limit, sign, n_id, delta)
+                return _fraction_margin(counts.N, counts.n_id, limit, sign, n_id, delta)
             if kind in ("fpr_min", "fpr_max"):
                 sign = 1 if kind == "fpr_min" else -1
-                return _share_margin(counts.F, counts.n_ood, limit, sign, n_ood, delta)
+                return _fraction_margin(
+                    counts.F, counts.n_ood, limit, sign, n_ood, delta
+                )
             if kind in ("errors", "losses") and limit >= 1:
                 return np.where(counts.N > 0, np.inf, _UNKNOWN)
             if kind == "errors":
                 n_test = counts.N * n_id / counts.n_id
-                margin = _share_margin(
+                margin = _fraction_margin(
                     counts.n_lossy, counts.N, limit, -1, n_test, delta
                 )
                 return np.where(counts.N >= _FEW, margin, _UNKNOWN)
@@ -341,7 +343,7 @@ def text_of(test):
     elif kind == "two_sample":
         text = f"{-test.bound.id:.4g} TPR >= {test.bound.ood:.4g} FPR"
     elif kind == "in_use":
-        text = f"precision in use >= {test.limit:.4g}"
+        text = f"precision at deployment >= {test.limit:.4g}"
     else:
         name, sign = {
             "tpr_min": ("TPR", ">="),

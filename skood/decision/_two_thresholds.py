@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from skood.decision._base_rule import BaseRule, Linear, as_asked
+from skood.decision._base_rule import BaseRule, Linear, as_requested
 from skood.decision._calibration_sample import Problem
 from skood.decision._certified_path import CertifiedStatement, RuleCertificate
 from skood.decision._group_thresholds import named_thresholds
@@ -56,7 +56,7 @@ class TwoThresholds(BaseRule):
     Parameters
     ----------
     ood : float, default=0.05
-        Largest share of new ID samples that the OOD score rejects, in [0, 1).
+        Largest fraction of new ID samples that the OOD score rejects, in [0, 1).
 
     risk : float, default=0.05
         Bound of the kind `criterion`; not negative, and below 1 for "rejection".
@@ -64,8 +64,8 @@ class TwoThresholds(BaseRule):
     criterion : {"rejection", "selective_risk"}, default="rejection"
         The meaning of `risk`.
 
-        - "rejection": largest share of new ID samples that the risk score rejects.
-          Both scores together reject at most the share `ood` + `risk`.
+        - "rejection": largest fraction of new ID samples that the risk score rejects.
+          Both scores together reject at most the fraction `ood` + `risk`.
         - "selective_risk": largest mean loss of the accepted ID samples, in the units
           of the loss. The risk score has the threshold with the largest coverage.
 
@@ -86,9 +86,9 @@ class TwoThresholds(BaseRule):
 
     :func:`certify` guarantees both bounds together on new data. With
     "high_probability" and "ltt", each holds except with probability
-    :math:`\delta / 2`: shares of rejected samples by ranks from the exact binomial test
-    (:func:`min_accepted_id`); the selective risk by learn then test [2]_. Shares are
-    also certified within G groups, from the ranks of each group: with
+    :math:`\delta / 2`: fractions of rejected samples by ranks from the exact binomial
+    test (:func:`min_accepted_id`); the selective risk by learn then test [2]_.
+    Fractions are also certified within G groups, from the ranks of each group: with
     ``thresholds="group"`` at :math:`\delta / (2 G)` (union bound); with "shared" the
     largest threshold of the groups, each at :math:`\delta / 2`, since it rejects too
     many samples of a group only if the threshold of the group that needs the largest
@@ -168,19 +168,20 @@ class TwoThresholds(BaseRule):
             ood_max = _conformal(problem.ood_id, problem.weight_id, self.ood, "OOD")
             return self._at(problem, risk_max, ood_max)
         if self._bounds_rejection:
-            return self._certified_shares(problem, certificate, samples)
+            return self._certified_fractions(problem, certificate, samples)
         if samples.group is not None:
             raise ValueError(
                 "The selective risk of TwoThresholds is not certified within groups. "
-                f"Use TwoThresholds(ood={self.ood!r}, risk=...), which bounds shares "
-                f"of rejected samples, or AllOf([BoundedImprovement({self.risk!r}), "
+                f"Use TwoThresholds(ood={self.ood!r}, risk=...), which bounds "
+                f"fractions of rejected samples, or "
+                f"AllOf([BoundedImprovement({self.risk!r}), "
                 f"BoundedAbstention({1 - self.ood:g})]), which bounds the selective "
                 "risk and the coverage."
             )
         return self._certified_risk(problem, certificate, samples, rng)
 
-    def _certified_shares(self, problem, certificate, samples):
-        """Return the point whose scores reject certified shares in each group."""
+    def _certified_fractions(self, problem, certificate, samples):
+        """Return the point whose scores reject certified fractions in each group."""
         by_group = certificate.thresholds == "group"
         bounds = [
             bound
@@ -198,7 +199,9 @@ class TwoThresholds(BaseRule):
 
         labels, labels_ood = samples.by_kind("group")
         delta = error(1 if labels is None else len(np.unique(labels)))
-        least = max((_least_size(share, delta) for _, share, _ in bounds), default=0)
+        least = max(
+            (_least_size(fraction, delta) for _, fraction, _ in bounds), default=0
+        )
         all_labels = (
             labels,
             (np.empty(0, dtype=object) if labels_ood is None else labels_ood),
@@ -212,10 +215,10 @@ class TwoThresholds(BaseRule):
         delta = error(len(groups))
         limits: dict = {"risk": math.inf, "OOD": math.inf}
         statements = []
-        for scores, share, name in bounds:
+        for scores, fraction, name in bounds:
             thresholds = {
                 group: self._certified(
-                    scores[_in_group(labels, group)], share, delta, name, samples
+                    scores[_in_group(labels, group)], fraction, delta, name, samples
                 )
                 for group in groups
             }
@@ -228,7 +231,7 @@ class TwoThresholds(BaseRule):
             for group, (limit, pvalue) in thresholds.items():
                 limit = limit if by_group else limits[name]
                 rejected = np.mean(scores[_in_group(labels, group)] > limit)
-                statements.append(_statement(name, share, group, rejected, pvalue))
+                statements.append(_statement(name, fraction, group, rejected, pvalue))
         if by_group:
             limits = {
                 name: named_thresholds(
@@ -243,12 +246,12 @@ class TwoThresholds(BaseRule):
         point = self._at(problem, limits["risk"], limits["OOD"], all_labels)
         return _with_certificate(point, statements, certificate, samples, **about)
 
-    def _certified(self, scores, share, delta, name, samples):
-        """Return a threshold that rejects at most a share, and its p-value, or raise.
+    def _certified(self, scores, fraction, delta, name, samples):
+        """Return a threshold that rejects at most a fraction, with p-value, or raise.
 
         `delta` None: on average over the draw of the scores.
         """
-        n, tpr = len(scores), 1.0 - share
+        n, tpr = len(scores), 1.0 - fraction
         if delta is None:
             rank, pvalue = min_accepted_id_on_average(n, tpr), math.nan
         else:
@@ -258,8 +261,8 @@ class TwoThresholds(BaseRule):
             return _above_rank(scores, rank, None), pvalue
         n_id, n_ood = samples.sizes
         raise NotCertifiableError(
-            f"{as_asked(self)} is not certified: {_too_few(n, share, name)}.",
-            math.ceil(_least_size(share, delta) * n_id / n),
+            f"{as_requested(self)} is not certified: {_too_few(n, fraction, name)}.",
+            math.ceil(_least_size(fraction, delta) * n_id / n),
             n_ood,
         )
 
@@ -326,27 +329,29 @@ def _in_group(labels, group):
     return slice(None) if group is None else labels == group
 
 
-def _least_size(share, delta):
+def _least_size(fraction, delta):
     """Return how many samples a threshold needs; `delta` None: on average."""
     if delta is None:
-        return math.ceil(1 / share - 1 - GUARD)
-    return math.ceil(math.log(delta) / math.log(1.0 - share) - GUARD)
+        return math.ceil(1 / fraction - 1 - GUARD)
+    return math.ceil(math.log(delta) / math.log(1.0 - fraction) - GUARD)
 
 
-def _too_few(n, share, name):
+def _too_few(n, fraction, name):
     samples = "1 ID sample is" if n == 1 else f"{n} ID samples are"
     return (
         f"{samples} too few for a threshold of the {name} score that rejects at most a "
-        f"share of {share:.4g} of new ID samples"
+        f"fraction of {fraction:.4g} of new ID samples"
     )
 
 
-def _statement(name, share, group, rejected, pvalue):
-    """Return the statement that a score rejects at most a share of ID samples."""
-    text = f"share rejected by the {name} score <= {share:.4g}"
+def _statement(name, fraction, group, rejected, pvalue):
+    """Return the statement that a score rejects at most a fraction of ID samples."""
+    text = f"fraction rejected by the {name} score <= {fraction:.4g}"
     if group is not None:
         text += f" in group {group}"
-    return CertifiedStatement(text, group, None, float(rejected), pvalue, limit=share)
+    return CertifiedStatement(
+        text, group, None, float(rejected), pvalue, limit=fraction
+    )
 
 
 def _with_certificate(point, statements, certificate, samples, **about):
@@ -364,14 +369,14 @@ def _with_certificate(point, statements, certificate, samples, **about):
     return replace(point, certificate=about_rule)
 
 
-def _conformal(scores, weight, share, name):
-    """Return the conformal threshold that rejects at most a share, or inf and warn.
+def _conformal(scores, weight, fraction, name):
+    """Return the conformal threshold that rejects at most a fraction, or inf and warn.
 
     Whole weights count samples. With others the next sample has the largest weight.
     """
-    if share == 0:
+    if fraction == 0:
         return math.inf
-    n, tpr = len(scores) if weight is None else weight.sum().item(), 1.0 - share
+    n, tpr = len(scores) if weight is None else weight.sum().item(), 1.0 - fraction
     unit = ""
     if weight is not None and weight.dtype.kind != "i":
         largest = weight.max().item()
@@ -383,8 +388,8 @@ def _conformal(scores, weight, share, name):
     if rank is not None:
         return _above_rank(scores, rank, weight)
     warn(
-        f"{_too_few(len(scores), share, name)}: {_least_size(share, None)}{unit} are "
-        "needed. The threshold is infinite, so that this score rejects nothing."
+        f"{_too_few(len(scores), fraction, name)}: {_least_size(fraction, None)}{unit} "
+        "are needed. The threshold is infinite, so that this score rejects nothing."
     )
     return math.inf
 
@@ -490,9 +495,9 @@ def certified_threshold(rule, parts, region, risk_max, delta, max_loss):
         times = _times_needed(size, least / max_loss, risk_max / max_loss, delta)
         needed = None if times is None else int(n_id * times)
     raise NotCertifiableError(
-        f"{as_asked(rule)} is not certified: {parts[1].n_id} ID samples do not show a "
-        f"selective risk of at most {risk_max:.4g}, with {least:.4g} on the samples "
-        "that chose the thresholds.",
+        f"{as_requested(rule)} is not certified: {parts[1].n_id} ID samples do not "
+        f"show a selective risk of at most {risk_max:.4g}, with {least:.4g} on the "
+        "samples that chose the thresholds.",
         needed,
         n_ood,
     )

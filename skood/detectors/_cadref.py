@@ -15,8 +15,8 @@ from skood.utils._param_validation import StrOptions
 from skood.utils._warnings import warn
 from skood.utils._weights import left_out_weight
 
-# Lower bound of a logit score, as a share of the mean.
-_LEAST_SHARE = 1e-6
+# Lower bound of a logit score, as a fraction of the mean.
+_LEAST_FRACTION = 1e-6
 
 # Lower bound of the generalized entropy: its inverse, and sums of it, are finite.
 _LEAST_ENTROPY = 1e-100
@@ -61,7 +61,7 @@ class CADRef(OutputDetector):
         else the CPU. A network runs on the device of its classifier.
 
     contamination : float, default=0.05
-        Share of new ID samples to reject. With more than 5,000 training samples
+        Fraction of new ID samples to reject. With more than 5,000 training samples
         the threshold is estimated from 5,000, drawn with a fixed seed.
 
     ood_label : int or str, default=-1
@@ -79,7 +79,7 @@ class CADRef(OutputDetector):
         The fitted classifier.
 
     offset_ : float
-        Threshold: at most a share `contamination` of the scores of training samples,
+        Threshold: at most a fraction `contamination` of the scores of training samples,
         each left out of the fit, are below it, see :ref:`ties`.
 
     classes_ : ndarray of shape (n_classes,)
@@ -164,8 +164,8 @@ class CADRef(OutputDetector):
         if n_low:
             warn(
                 f"logit_score={self.logit_score!r} is not positive for {n_low} of the "
-                f"{n_samples:g} training samples: it counts as {_LEAST_SHARE:g} times "
-                f"its mean, so that these samples score very low. {advice}"
+                f"{n_samples:g} training samples: it counts as {_LEAST_FRACTION:g} "
+                f"times its mean, so that these samples score very low. {advice}"
             )
         self.mean_logit_score_ = mean
         self.location_ = means.means(self._class_labels)
@@ -208,6 +208,6 @@ class CADRef(OutputDetector):
         lowering = (both + difference).clip(0.0) / 2
         scores = self._logit_scores(outputs)
         if self.logit_score in ("energy", "max_logit"):  # the others are positive
-            scores = xp.clip(scores, _LEAST_SHARE * self.mean_logit_score_, None)
+            scores = xp.clip(scores, _LEAST_FRACTION * self.mean_logit_score_, None)
         errors = raising / scores + lowering / mean
         return -errors / l1_norms(outputs.features, self._least)

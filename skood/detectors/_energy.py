@@ -44,7 +44,7 @@ class Energy(OutputDetector):
         else the CPU. A network runs on the device of its classifier.
 
     contamination : float, default=0.05
-        Share of new ID samples to reject.
+        Fraction of new ID samples to reject.
 
     ood_label : int or str, default=-1
         Label of known OOD samples in ``y``; they are left out of the fit.
@@ -55,7 +55,7 @@ class Energy(OutputDetector):
         The fitted classifier, if there is one.
 
     offset_ : float
-        Threshold: at most a share `contamination` of the scores of training samples,
+        Threshold: at most a fraction `contamination` of the scores of training samples,
         each left out of the fit, are below it, see :ref:`ties`.
 
     classes_ : ndarray of shape (n_classes,)

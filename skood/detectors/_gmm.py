@@ -32,7 +32,7 @@ class GMM(OutputDetector):
     .. math:: s(x) = \log \sum_k \pi_k \, \mathcal N(z; \mu_k, \Sigma_k)
 
     With ``n_components=None`` the components are the classes: :math:`\pi_k` is the
-    share of class k among the training samples, :math:`\mu_k` and :math:`\Sigma_k`
+    fraction of class k among the training samples, :math:`\mu_k` and :math:`\Sigma_k`
     are its mean and covariance; without ``y`` there is one component. With a number,
     that many components are fitted by expectation maximization, and ``y`` is only used
     to leave out OOD samples.
@@ -73,7 +73,7 @@ class GMM(OutputDetector):
         Number of initializations; the best result is used.
 
     contamination : float, default=0.05
-        Share of new ID samples to reject. With more than 5,000 training samples
+        Fraction of new ID samples to reject. With more than 5,000 training samples
         the threshold is estimated from 5,000, drawn with a fixed seed.
 
     ood_label : int or str, default=-1
@@ -95,7 +95,7 @@ class GMM(OutputDetector):
         The fitted classifier, if there is one.
 
     offset_ : float
-        Threshold: at most a share `contamination` of the scores of training samples,
+        Threshold: at most a fraction `contamination` of the scores of training samples,
         each left out of the fit, are below it, see :ref:`ties`.
 
     classes_ : ndarray of shape (n_classes,)
@@ -190,7 +190,7 @@ class GMM(OutputDetector):
             self._constants = _log_constants(mixture)
 
     def _take_classes(self, mixture, features, y, weight):
-        """Set a mixture to the shares, means and covariances of the classes."""
+        """Set a mixture to the fractions, means and covariances of the classes."""
         if y is None:
             y = np.zeros(len(features), dtype=np.intp)
         classes, codes = np.unique(y, return_inverse=True)

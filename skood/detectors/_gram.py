@@ -25,8 +25,8 @@ from skood.utils._weights import weighted
 # Added to a bound in a denominator, since a bound may be 0.
 _LEAST_BOUND = 1e-6
 
-# An entry deviates from a bound if the difference is more than this share of the bound,
-# and more than a tenth of this share of the square of the largest activation.
+# An entry deviates from a bound if the difference is more than this fraction of the
+# bound, and more than a tenth of this fraction of the square of the largest activation.
 _ROUNDING = 1e-5
 
 
@@ -77,8 +77,8 @@ class Gram(NetworkDetector):
         authors' code.
 
     validation_fraction : float, default=0.1
-        Share of the ID training samples that are held out of the ranges. At least one
-        sample of each class remains.
+        Fraction of the ID training samples that are held out of the ranges. At least
+        one sample of each class remains.
 
     random_state : int, RandomState instance or None, default=None
         Draws the samples that are held out.
@@ -88,7 +88,7 @@ class Gram(NetworkDetector):
         classifier, or of its weights. scikit-learn's models run on the CPU.
 
     contamination : float, default=0.05
-        Share to reject of the held-out ID samples, and of new samples if the network
+        Fraction to reject of the held-out ID samples, and of new samples if the network
         was trained on other samples.
 
     ood_label : int or str, default=-1
@@ -109,8 +109,8 @@ class Gram(NetworkDetector):
         The fitted classifier.
 
     offset_ : float
-        Threshold: at most a share `contamination` of the scores of the held-out samples
-        are below it, see :ref:`ties`.
+        Threshold: at most a fraction `contamination` of the scores of the held-out
+        samples are below it, see :ref:`ties`.
 
     classes_ : ndarray of shape (n_classes,)
         The classes, without `ood_label`, if known.
@@ -184,7 +184,7 @@ class Gram(NetworkDetector):
     def _fit_network(self, network, samples, y, weight):
         self._check_powers()
         self.layers_ = check_layers(self.layers, network, samples)
-        held_out, shares, rest = held_out_copies(
+        held_out, copy_weights, rest = held_out_copies(
             SampleKeys(samples),
             y,
             self.validation_fraction,
@@ -194,12 +194,12 @@ class Gram(NetworkDetector):
         if len(held_out) == 0:
             raise ValueError(
                 "Gram needs samples to hold out, but with n_samples = "
-                f"{samples.shape[0]} none is left beside one of each class. Give more "
-                "samples."
+                f"{samples.shape[0]} none is left in addition to one of each class. "
+                "Give more samples."
             )
         self._fit_ranges(network, samples, rest > 0)
         deviations = np.concatenate(list(self._deviations(network, samples[held_out])))
-        self.expected_deviations_ = np.average(deviations, axis=0, weights=shares)
+        self.expected_deviations_ = np.average(deviations, axis=0, weights=copy_weights)
         zero = self.expected_deviations_ == 0
         if zero.any():
             names = [n for n, z in zip(self.layers_, zero, strict=True) if z]
@@ -209,7 +209,7 @@ class Gram(NetworkDetector):
                 "(divided by 1). Hold out more samples by validation_fraction."
             )
             self.expected_deviations_[zero] = 1.0
-        return weighted(self._total(deviations), shares)
+        return weighted(self._total(deviations), copy_weights)
 
     def _check_powers(self):
         try:

@@ -48,7 +48,7 @@ from skood.utils._torch import is_tensor, resolve_device, row_chunks
 from skood.utils._weights import weighted
 
 # A neighbor found in float32 is accepted if the rounding error of its squared distance
-# is below this share of it.
+# is below this fraction of it.
 _FLOAT32_TOLERANCE = 1e-5
 
 # Samples that a thread searches at a time.
@@ -119,7 +119,7 @@ class KNN(OutputDetector):
         "precomputed" and "pyfunc" need more, and raise an error.
 
     max_samples : int or float, default=None
-        Number or share of training samples in the bank, drawn at random. None: all.
+        Number or fraction of training samples in the bank, drawn at random. None: all.
 
     algorithm : {"auto", "sklearn", "faiss", "torch"}, default="auto"
         Search implementation. "torch" searches on `device`. Otherwise products by NumPy
@@ -135,9 +135,9 @@ class KNN(OutputDetector):
         the CPU. A network runs on the device of its classifier.
 
     contamination : float, default=0.05
-        Share of new ID samples to reject. With more than 2,000 training samples
+        Fraction of new ID samples to reject. With more than 2,000 training samples
         the threshold is estimated from 2,000, drawn with a fixed seed: the standard
-        error of the rejected share is then 0.005 at a `contamination` of 0.05.
+        error of the rejected fraction is then 0.005 at a `contamination` of 0.05.
 
     ood_label : int or str, default=-1
         Label of known OOD samples in ``y``; they are left out of the fit.
@@ -160,7 +160,7 @@ class KNN(OutputDetector):
         Whether features are scaled to unit Euclidean norm.
 
     offset_ : float
-        Threshold: at most a share `contamination` of the scores of training samples,
+        Threshold: at most a fraction `contamination` of the scores of training samples,
         each left out of the fit, are below it, see :ref:`ties`.
 
     classes_ : ndarray of shape (n_classes,)
@@ -352,22 +352,22 @@ class KNN(OutputDetector):
         bank = self.bank_.astype(np.float64)
         return -features.nearest(bank, self.n_neighbors).apply("Sqrt")
 
-    def _left_out_scores(self, outputs, y, drawn, shares=None):
-        drawn, omit, shares = omissions(
-            self._bank_indices, drawn, self.bank_.shape[0], shares
+    def _left_out_scores(self, outputs, y, drawn, copy_weights=None):
+        drawn, omit, copy_weights = omissions(
+            self._bank_indices, drawn, self.bank_.shape[0], copy_weights
         )
         if len(drawn) == 0:
             drawn = np.arange(outputs.n_samples)
             return super()._left_out_scores(outputs, y, drawn, outputs.weight)
-        whole = shares is None and len(drawn) == outputs.n_samples
+        whole = copy_weights is None and len(drawn) == outputs.n_samples
         left_outputs = outputs if whole else outputs.take(drawn)
         if self._algorithm == "torch":
-            return weighted(-self._distances_torch(left_outputs, omit), shares)
+            return weighted(-self._distances_torch(left_outputs, omit), copy_weights)
         distances = []
         for chunk, left_out in self._chunks(left_outputs, omit):
             queries = self._prepared(chunk.features)
             distances.append(self._search(queries, left_out))
-        return weighted(-np.concatenate(distances), shares)
+        return weighted(-np.concatenate(distances), copy_weights)
 
     def _search(self, queries, omit=None):
         """Return distances to the k-th neighbors, of which none is the sample itself.

@@ -25,7 +25,7 @@ from skood.utils._sample_keys import SampleKeys
 from skood.utils._warnings import quiet, warn
 from skood.utils._weights import row_weight, weighted
 
-# Share of the ID samples on which weights are learned.
+# Fraction of the ID samples on which weights are learned.
 _LEARNING_FRACTION = 0.2
 
 
@@ -71,7 +71,7 @@ class MultiLayerMahalanobis(NetworkDetector):
         :class:`Mahalanobis`.
 
     contamination : float, default=0.05
-        Share of new ID samples to reject.
+        Fraction of new ID samples to reject.
 
     ood_label : int or str, default=-1
         Label of known OOD samples in ``y``. Only the weights are learned from them.
@@ -91,7 +91,7 @@ class MultiLayerMahalanobis(NetworkDetector):
         The fitted classifier.
 
     offset_ : float
-        Threshold: at most a share `contamination` of the scores of training samples,
+        Threshold: at most a fraction `contamination` of the scores of training samples,
         each left out of the fit, are below it, see :ref:`ties`.
 
     classes_ : ndarray of shape (n_classes,)
@@ -184,8 +184,8 @@ class MultiLayerMahalanobis(NetworkDetector):
             )
         if not is_fixed(self.estimator):
             return self._refitted_scores(X_id, y_id, weight)
-        columns, shares = self._left_out_scores(features, y_id, weight)
-        return weighted(columns @ self.alphas_, shares)
+        columns, copy_weights = self._left_out_scores(features, y_id, weight)
+        return weighted(columns @ self.alphas_, copy_weights)
 
     def _fit_network(self, network, samples, y, weight):
         # the weights of layers are not changed
@@ -201,20 +201,23 @@ class MultiLayerMahalanobis(NetworkDetector):
     def _left_out_scores(self, features, y, weight):
         """Return leave-one-out training scores, (n_samples, n_layers), and weights."""
         keys = SampleKeys(features[0])
-        drawn, shares = drawn_copies(keys, weight)
+        drawn, copy_weights = drawn_copies(keys, weight)
         columns = [
             detector._left_out_scores(
-                NetworkOutputs(features=Z, weight=weight, keys=keys), y, drawn, shares
+                NetworkOutputs(features=Z, weight=weight, keys=keys),
+                y,
+                drawn,
+                copy_weights,
             )
             for detector, Z in zip(self.detectors_, features, strict=True)
         ]
         if weight is not None:
-            shares = columns[0][1]
+            copy_weights = columns[0][1]
             columns = [scores for scores, _ in columns]
         if len({len(column) for column in columns}) > 1:  # not all could leave one out
             scores = self._scores_of(self.detectors_, features)
             return self._in_sample((scores, weight))
-        return np.stack(columns, axis=1), shares
+        return np.stack(columns, axis=1), copy_weights
 
     def _features(self, network, samples):
         """Return the averaged outputs of each layer."""
@@ -276,7 +279,7 @@ class MultiLayerMahalanobis(NetworkDetector):
         """Return the weights of layers that best separate ID from OOD samples."""
         seed = np.random.RandomState(0)
         keys = SampleKeys(features[0])
-        held_out, shares, rest = held_out_copies(
+        held_out, copy_weights, rest = held_out_copies(
             keys, y, _LEARNING_FRACTION, seed, weight
         )
         training = np.flatnonzero(rest)
@@ -286,7 +289,7 @@ class MultiLayerMahalanobis(NetworkDetector):
                 others = [Z[training] for Z in features]
                 labels = None if y is None else y[training]
                 detectors = self._fit_detectors(others, labels, left)
-            id_weight = shares
+            id_weight = copy_weights
             id_scores = self._scores_of(detectors, [Z[held_out] for Z in features])
         except ValueError:
             id_weight = weight

@@ -18,7 +18,7 @@ from skood.utils._warnings import warn
 
 
 class NECO(OutputDetector):
-    r"""Share of the features in the principal space (NECO) [1]_.
+    r"""Fraction of the features in the principal space (NECO) [1]_.
 
     .. math:: s(x) = \frac{\lVert P^\top h \rVert_2}{\lVert h \rVert_2} \max_k l_k,
         \qquad h_j = (z_j - \mu_j) / \sigma_j
@@ -41,7 +41,7 @@ class NECO(OutputDetector):
         and a linear head is fitted on ``(X, y)`` if `max_logit` needs one.
 
     n_components : int, float or "auto", default="auto"
-        Number of principal components, or the share, in (0, 1), of the variance that
+        Number of principal components, or the fraction, in (0, 1), of the variance that
         they must explain. At most the rank of the features is used, with a warning.
         "auto": 100, as in the authors' code; of at most 100 features that all vary,
         half of them, or of the rank if the number of samples limits it; and the rank of
@@ -56,7 +56,7 @@ class NECO(OutputDetector):
         else the CPU. A network runs on the device of its classifier.
 
     contamination : float, default=0.05
-        Share of new ID samples to reject. With more than 5,000 training samples
+        Fraction of new ID samples to reject. With more than 5,000 training samples
         the threshold is estimated from 5,000, drawn with a fixed seed.
 
     ood_label : int or str, default=-1
@@ -81,7 +81,7 @@ class NECO(OutputDetector):
         The fitted classifier, if there is one.
 
     offset_ : float
-        Threshold: at most a share `contamination` of the scores of training samples,
+        Threshold: at most a fraction `contamination` of the scores of training samples,
         each left out of the fit, are below it, see :ref:`ties`.
 
     classes_ : ndarray of shape (n_classes,)

@@ -67,7 +67,7 @@ class NNGuide(OutputDetector):
         except for the threshold.
 
     max_samples : int or float, default=None
-        Number or share of training samples in the bank, drawn at random. None: all.
+        Number or fraction of training samples in the bank, drawn at random. None: all.
         The paper uses 1 % of ImageNet.
 
     device : str, default="auto"
@@ -75,7 +75,7 @@ class NNGuide(OutputDetector):
         else the CPU. A network runs on the device of its classifier.
 
     contamination : float, default=0.05
-        Share of new ID samples to reject. With more than 5,000 training samples
+        Fraction of new ID samples to reject. With more than 5,000 training samples
         the threshold is estimated from 5,000, drawn with a fixed seed.
 
     ood_label : int or str, default=-1
@@ -93,7 +93,7 @@ class NNGuide(OutputDetector):
         The fitted classifier.
 
     offset_ : float
-        Threshold: at most a share `contamination` of the scores of training samples,
+        Threshold: at most a fraction `contamination` of the scores of training samples,
         each left out of the fit, are below it, see :ref:`ties`.
 
     classes_ : ndarray of shape (n_classes,)
@@ -193,14 +193,14 @@ class NNGuide(OutputDetector):
         chunks = self._chunks(outputs, omit)
         return bank_scores(self._compare, self._bank(), chunks, device)
 
-    def _left_out_scores(self, outputs, y, drawn, shares=None):
-        drawn, omit, shares = omissions(
-            self._bank_indices, drawn, self.bank_.shape[0], shares
+    def _left_out_scores(self, outputs, y, drawn, copy_weights=None):
+        drawn, omit, copy_weights = omissions(
+            self._bank_indices, drawn, self.bank_.shape[0], copy_weights
         )
         if len(drawn) == 0:
             drawn = np.arange(outputs.n_samples)
             return super()._left_out_scores(outputs, y, drawn, outputs.weight)
-        return weighted(self._scores(outputs.take(drawn), omit), shares)
+        return weighted(self._scores(outputs.take(drawn), omit), copy_weights)
 
     def _score_outputs(self, outputs):
         return self._compare(outputs, *map(outputs.asarray, self._bank()))

@@ -13,7 +13,7 @@ from skood.detectors._common._softmax import shifted_exponentials
 from skood.utils._array_api import array_namespace, as_double, asarray_like, row_indices
 from skood.utils._param_validation import Interval
 
-# Components of a gradient below this share of the largest one count as zero.
+# Components of a gradient below this fraction of the largest one count as zero.
 _ROUNDING = 1e-5
 
 
@@ -58,7 +58,7 @@ class ODIN(NetworkDetector):
         weights. scikit-learn's models run on the CPU.
 
     contamination : float, default=0.05
-        Share of new ID samples to reject. With more than 5,000 training samples
+        Fraction of new ID samples to reject. With more than 5,000 training samples
         the threshold is estimated from 5,000, drawn with a fixed seed.
 
     ood_label : int or str, default=-1
@@ -70,7 +70,7 @@ class ODIN(NetworkDetector):
         The fitted classifier.
 
     offset_ : float
-        Threshold: at most a share `contamination` of the scores of training samples,
+        Threshold: at most a fraction `contamination` of the scores of training samples,
         each left out of the fit, are below it, see :ref:`ties`.
 
     classes_ : ndarray of shape (n_classes,)

@@ -47,7 +47,7 @@ class PNML(OutputDetector):
     the covariance of :class:`Mahalanobis`. If training features do not span the space
     all the same, such as a feature that is always zero, q is infinite in directions
     outside of their span, not zero as with the pseudo-inverse: then :math:`\kappa` is
-    at least :math:`\lVert \hat z_\perp \rVert^2`, the share of the squared length
+    at least :math:`\lVert \hat z_\perp \rVert^2`, the fraction of the squared length
     outside, and `fit` gives a warning. A zero vector, which has no direction, has
     :math:`\kappa = 1`.
 
@@ -74,7 +74,7 @@ class PNML(OutputDetector):
         else the CPU. A network runs on the device of its classifier.
 
     contamination : float, default=0.05
-        Share of new ID samples to reject. With more than 5,000 training samples
+        Fraction of new ID samples to reject. With more than 5,000 training samples
         the threshold is estimated from 5,000, drawn with a fixed seed.
 
     ood_label : int or str, default=-1
@@ -89,7 +89,7 @@ class PNML(OutputDetector):
         The fitted classifier.
 
     offset_ : float
-        Threshold: at most a share `contamination` of the scores of training samples,
+        Threshold: at most a fraction `contamination` of the scores of training samples,
         each left out of the fit, are below it, see :ref:`ties`.
 
     classes_ : ndarray of shape (n_classes,)

@@ -63,7 +63,7 @@ class RankFeat(NetworkDetector):
         weights.
 
     contamination : float, default=0.05
-        Share of new ID samples to reject. With more than 5,000 training samples
+        Fraction of new ID samples to reject. With more than 5,000 training samples
         the threshold is estimated from 5,000, drawn with a fixed seed.
 
     ood_label : int or str, default=-1
@@ -75,7 +75,7 @@ class RankFeat(NetworkDetector):
         The fitted classifier.
 
     offset_ : float
-        Threshold: at most a share `contamination` of the scores of training samples,
+        Threshold: at most a fraction `contamination` of the scores of training samples,
         each left out of the fit, are below it, see :ref:`ties`.
 
     classes_ : ndarray of shape (n_classes,)

@@ -64,7 +64,7 @@ class Relation(OutputDetector):
         Relations of at most this :math:`\tau`, in [0, 1), do not count.
 
     max_samples : int or float, default=None
-        Number or share of training samples in the bank, drawn at random. None: all.
+        Number or fraction of training samples in the bank, drawn at random. None: all.
         Scoring time is proportional to it.
 
     device : str, default="auto"
@@ -72,7 +72,7 @@ class Relation(OutputDetector):
         else the CPU. A network runs on the device of its classifier.
 
     contamination : float, default=0.05
-        Share of new ID samples to reject. With more than 5,000 training samples
+        Fraction of new ID samples to reject. With more than 5,000 training samples
         the threshold is estimated from 5,000, drawn with a fixed seed.
 
     ood_label : int or str, default=-1
@@ -93,7 +93,7 @@ class Relation(OutputDetector):
         The fitted classifier.
 
     offset_ : float
-        Threshold: at most a share `contamination` of the scores of training samples,
+        Threshold: at most a fraction `contamination` of the scores of training samples,
         each left out of the fit, are below it, see :ref:`ties`.
 
     classes_ : ndarray of shape (n_classes,)
@@ -178,12 +178,12 @@ class Relation(OutputDetector):
                 outputs.n_samples, self.max_samples, self.random_state
             )
             return indices, None
-        copies, shares = units(outputs.weight)
+        copies, copy_weights = units(outputs.weight)
         drawn = drawn_indices(len(copies), self.max_samples, self.random_state)
         if isinstance(drawn, slice):
             return drawn, outputs.weight
         indices, index = np.unique(copies[drawn], return_inverse=True)
-        return indices, np.bincount(index, weights=shares[drawn])
+        return indices, np.bincount(index, weights=copy_weights[drawn])
 
     def _bytes_per_row(self, outputs):
         return max(super()._bytes_per_row(outputs), self._chunk_bytes // TILE_SAMPLES)
@@ -193,15 +193,15 @@ class Relation(OutputDetector):
         chunks = self._chunks(outputs, omit)
         return bank_scores(self._compare, self._bank(), chunks, device)
 
-    def _left_out_scores(self, outputs, y, drawn, shares=None):
-        drawn, omit, shares = omissions(
-            self._bank_indices, drawn, self.bank_.shape[0], shares
+    def _left_out_scores(self, outputs, y, drawn, copy_weights=None):
+        drawn, omit, copy_weights = omissions(
+            self._bank_indices, drawn, self.bank_.shape[0], copy_weights
         )
         if len(drawn) == 0:
             drawn = np.arange(outputs.n_samples)
             return super()._left_out_scores(outputs, y, drawn, outputs.weight)
-        left_outputs = outputs.take(drawn).weighted(shares)
-        return weighted(self._scores(left_outputs, omit), shares)
+        left_outputs = outputs.take(drawn).weighted(copy_weights)
+        return weighted(self._scores(left_outputs, omit), copy_weights)
 
     def _score_outputs(self, outputs):
         return self._compare(outputs, *map(outputs.asarray, self._bank()))

@@ -41,14 +41,14 @@ class Residual(OutputDetector):
         Dimension of the principal space: "auto" is 512 for 1,024 or more features,
         256 for 512 or more, else half of them (and half of the rank, with a
         warning, if training features have no rank beyond that); a float in (0, 1)
-        is the share of the squared length that it must explain.
+        is the fraction of the squared length that it must explain.
 
     device : str, default="auto"
         Where scores are computed: "auto" is CUDA for large arrays if there is one,
         else the CPU. A network runs on the device of its classifier.
 
     contamination : float, default=0.05
-        Share of new ID samples to reject. With more than 5,000 training samples
+        Fraction of new ID samples to reject. With more than 5,000 training samples
         the threshold is estimated from 5,000, drawn with a fixed seed.
 
     ood_label : int or str, default=-1
@@ -66,7 +66,7 @@ class Residual(OutputDetector):
         The fitted classifier.
 
     offset_ : float
-        Threshold: at most a share `contamination` of the scores of training samples,
+        Threshold: at most a fraction `contamination` of the scores of training samples,
         each left out of the fit, are below it, see :ref:`ties`.
 
     classes_ : ndarray of shape (n_classes,)

@@ -60,7 +60,7 @@ class SHE(OutputDetector):
         else the CPU. A network runs on the device of its classifier.
 
     contamination : float, default=0.05
-        Share of new ID samples to reject. With more than 5,000 training samples
+        Fraction of new ID samples to reject. With more than 5,000 training samples
         the threshold is estimated from 5,000, drawn with a fixed seed.
 
     ood_label : int or str, default=-1
@@ -75,7 +75,7 @@ class SHE(OutputDetector):
         The fitted classifier.
 
     offset_ : float
-        Threshold: at most a share `contamination` of the scores of training samples,
+        Threshold: at most a fraction `contamination` of the scores of training samples,
         each left out of the fit, are below it, see :ref:`ties`.
 
     classes_ : ndarray of shape (n_classes,)
@@ -183,9 +183,9 @@ class SHE(OutputDetector):
         # without z of weight u the mean of n samples is p + (p - z) u / (n - u)
         gone = left_out_weight(chunk.weight)
         is_left = has_others(counts, gone)
-        share = np.where(correct & is_left, gone / (counts - gone), 0.0)[:, None]
+        fraction = np.where(correct & is_left, gone / (counts - gone), 0.0)[:, None]
         patterns = self.patterns_[predicted]
-        patterns += share * (patterns - features)
+        patterns += fraction * (patterns - features)
         if self.metric == "cosine":
             patterns = unit_rows(patterns)
         scores = self._compare(features, patterns)

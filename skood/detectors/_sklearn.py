@@ -74,7 +74,7 @@ class SklearnDetector(OutputDetector):
         Whether to fit one detector per class.
 
     contamination : float, default=0.05
-        Share of new ID samples to reject.
+        Fraction of new ID samples to reject.
 
     ood_label : int or str, default=-1
         Label of known OOD samples in ``y``; they are left out of the fit.
@@ -88,7 +88,7 @@ class SklearnDetector(OutputDetector):
         The fitted classifier, if there is one.
 
     offset_ : float
-        Threshold: at most a share `contamination` of the scores of training samples,
+        Threshold: at most a fraction `contamination` of the scores of training samples,
         each left out of the fit, are below it, see :ref:`ties`.
 
     classes_ : ndarray of shape (n_classes,)

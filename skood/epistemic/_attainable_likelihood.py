@@ -96,7 +96,7 @@ def attainable_likelihood(
         Weight decay.
 
     label_smoothing : float, default=1e-3
-        Share of the training labels that is distributed over all classes.
+        Fraction of the training labels that is distributed over all classes.
 
     random_state : int, RandomState instance or None, default=None
         Seed of the initial weights.

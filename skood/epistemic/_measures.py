@@ -139,12 +139,12 @@ def importance_estimate(values, weights=None, *, groups=None, confidence_level=0
         raise ValueError("values has infinite values.")
     weights = np.broadcast_to(member_weights(weights, values.shape), values.shape)
     estimate = np.sum(weights * values, axis=0)
-    shares = weights * (values - estimate)
+    terms = weights * (values - estimate)
     if groups is not None:
-        shares, weights = _sums(groups, shares), _sums(groups, weights)
-    n_draws = len(shares)
+        terms, weights = _sums(groups, terms), _sums(groups, weights)
+    n_draws = len(terms)
     if n_draws > 1:
-        error = np.sqrt(n_draws / (n_draws - 1) * np.sum(shares**2, axis=0))
+        error = np.sqrt(n_draws / (n_draws - 1) * np.sum(terms**2, axis=0))
     else:
         error = np.full(estimate.shape, np.inf)
     half = ndtri(0.5 + confidence_level / 2) * error

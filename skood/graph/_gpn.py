@@ -323,10 +323,10 @@ class GraphPosteriorNetwork(DirichletMixin, BaseGraphClassifier):
                 "latent_dim.",
             ),
         ):
-            share = is_beyond.double().mean()
-            if share > _MANY:
+            fraction = is_beyond.double().mean()
+            if fraction > _MANY:
                 warn(
-                    f"The logarithm of the evidence of {share:.0%} of the training "
+                    f"The logarithm of the evidence of {fraction:.0%} of the training "
                     f"nodes for their own class is beyond the bound {bound:g}, where "
                     f"it is cut: {what}. {remedy}"
                 )

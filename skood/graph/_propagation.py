@@ -308,8 +308,8 @@ class Propagation(BaseDetector):
             with unused_thresholds():  # only scores of the copy are used
                 fit(other, *training)
 
-        def score(other, left_out, shares):
-            return weighted(other._score(take_rows(X, left_out)), shares)
+        def score(other, left_out, copy_weights):
+            return weighted(other._score(take_rows(X, left_out)), copy_weights)
 
         fit(self, X, y, sample_weight)
         inner = self.estimator

@@ -433,11 +433,11 @@ class ConceptDetector(_BaseComposition, BaseDetector):
 
     @abstractmethod
     def _explained(self, outputs):
-        """Return outlier scores, penalties, two arrays of contributions and shares.
+        """Return outlier scores, penalties, two arrays of contributions and fractions.
 
         Contributions are of shape (n_samples, n_constraints): first the terms of the
         penalty, then the contributions of the predicted values. They differ if the
-        truth of constraints is an expectation. Shares are the terms of the detector.
+        truth of constraints is an expectation. Fractions are the terms of the detector.
         """
 
     @takes_input
@@ -485,7 +485,7 @@ class ConceptDetector(_BaseComposition, BaseDetector):
 
     def _explanations(self, outputs):
         kb = self.knowledge_base_
-        outlier, penalty, soft, hard, shares = self._explained(outputs)
+        outlier, penalty, soft, hard, terms = self._explained(outputs)
         all_hold = kb.truth(outputs.codes).all(axis=1)
         explanations = []
         for i, codes in enumerate(outputs.codes):
@@ -505,14 +505,14 @@ class ConceptDetector(_BaseComposition, BaseDetector):
                     "all constraints hold" if all_hold[i] else "no constraint counts"
                 )
             if self.detector_ is not None:
-                clauses.append(f"detector: {signed(shares[i])}")
+                clauses.append(f"detector: {signed(terms[i])}")
             explanations.append(
                 Bunch(
                     concepts=sample.values,
                     violated=[kb.names[j] for j in broken],
                     contributions=dict(zip(kb.names, soft[i].tolist(), strict=True)),
                     penalty=float(penalty[i]),
-                    detector=float(shares[i]),
+                    detector=float(terms[i]),
                     outlier=float(outlier[i]),
                     is_ood=bool(-outlier[i] < self.offset_),
                     sentence="; ".join(clauses),

@@ -104,14 +104,14 @@ def _atom(formula, sample):
         return f"{names[0]} {_word(actual)} and {names[1]} {_word(other)}"
     if isinstance(formula, C):
         values = sample.domains[formula.name]
-        asked = values[1]
+        requested = values[1]
         if values == [0, 1]:  # or [False, True]
-            asked, actual = True, bool(actual)
+            requested, actual = True, bool(actual)
     else:
-        asked = formula.value
-    if actual == asked or sample.truth(formula.name, actual) is not None:
+        requested = formula.value
+    if actual == requested or sample.truth(formula.name, actual) is not None:
         return sample.state(formula.name, actual)
-    return f"not {sample.state(formula.name, asked)} ({_word(actual)})"
+    return f"not {sample.state(formula.name, requested)} ({_word(actual)})"
 
 
 def offense(formula, sample):

@@ -130,7 +130,7 @@ class WeightedScorer:
     _request = None  # a str, the name under which weights are passed, or a bool
 
     def _accept_sample_weight(self):
-        # asked by searches of scikit-learn if metadata routing is off
+        # requested by searches of scikit-learn if metadata routing is off
         return True
 
     def set_score_request(self, *, sample_weight=None):
@@ -269,8 +269,8 @@ class RuleScorer(WeightedScorer):
             needs_ood=self._rule.needs_ood,
         )
         loss = fold.losses(predict(X), self._loss, self._max_loss, is_ood)
-        judge = self._judge_decisions if decides else self._judge_scores
-        objective, violation = judge(final, X, fold, is_ood, loss)
+        evaluate = self._evaluate_decisions if decides else self._evaluate_scores
+        objective, violation = evaluate(final, X, fold, is_ood, loss)
         if objective is not None:
             return -objective
         # The shift is the same for all candidates, and an upper bound of the objective.
@@ -283,7 +283,7 @@ class RuleScorer(WeightedScorer):
             largest = cost.constant + sum(gains)
         return -(largest + violation)
 
-    def _judge_decisions(self, estimator, X, fold, is_ood, loss):
+    def _evaluate_decisions(self, estimator, X, fold, is_ood, loss):
         """Return the objective, or None and the violation, of the decisions."""
         N, E, F, n_id, n_ood = fold.sums(estimator.accept_proba(X), loss, is_ood)
         risk = E / N if N else np.nan
@@ -295,7 +295,7 @@ class RuleScorer(WeightedScorer):
             violation += least_tpr(self._rule, n_id) - least_tpr(self._rule)
         return (None if violation > 0 else objective), violation
 
-    def _judge_scores(self, estimator, X, fold, is_ood, loss):
+    def _evaluate_scores(self, estimator, X, fold, is_ood, loss):
         """Return the objective, or None and the violation, of the best threshold."""
         samples = reject_scores(
             np.where(is_ood, -1, 1),

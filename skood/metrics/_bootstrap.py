@@ -143,7 +143,7 @@ def bootstrap_ci(
 
     Notes
     -----
-    "beta" treats the metric, scaled to [0, 1], as a share :math:`\hat\theta` of
+    "beta" treats the metric, scaled to [0, 1], as a fraction :math:`\hat\theta` of
     :math:`n^*` independent samples that has the variance :math:`V` of the metric on the
     resamples, and uses the Clopper-Pearson interval [1]_,
 
@@ -157,10 +157,11 @@ def bootstrap_ci(
     with the quantiles :math:`z` and :math:`t` of the normal and of Student's
     distribution. It is extended in two ways: by the same interval around
     :math:`\hat\theta - 2 \hat b`, with the bias :math:`\hat b` of the resamples, and by
-    the values of the metric if a share :math:`1 - (\alpha / 2)^{1/n}` of samples with
-    the lowest or highest score, right or wrong, is added to the :math:`n` ID or OOD
-    samples: with a probability of :math:`\alpha / 2` the data contain none of these. So
-    an AUROC of 1 on 20 ID and 20 OOD samples has the interval [0.83, 1] and not [1, 1].
+    the values of the metric if a fraction :math:`1 - (\alpha / 2)^{1/n}` of samples
+    with the lowest or highest score, right or wrong, is added to the :math:`n` ID or
+    OOD samples: with a probability of :math:`\alpha / 2` the data contain none of
+    these. So an AUROC of 1 on 20 ID and 20 OOD samples has the interval [0.83, 1] and
+    not [1, 1].
 
     The interval of :func:`fpr_at_tpr` is exact and needs no resamples: the threshold is
     between two order statistics of the scores of the positive class, and the FPR at

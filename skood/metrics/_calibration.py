@@ -96,12 +96,12 @@ def _binned_error(proba, happened, weight, n_bins, strategy, norm):
     return _norm(gap[occupied] / count[occupied], count[occupied] / count.sum(), norm)
 
 
-def _norm(gap, share, norm):
-    """Return the norm of gaps (..., n_bins), given the share of samples per bin."""
+def _norm(gap, fraction, norm):
+    """Return the norm of gaps (..., n_bins), given the fraction of samples per bin."""
     if norm == "l1":
-        return np.sum(share * gap, axis=-1)  # Eq. (3) of [1]
+        return np.sum(fraction * gap, axis=-1)  # Eq. (3) of [1]
     if norm == "l2":
-        return np.sqrt(np.sum(share * gap**2, axis=-1))
+        return np.sqrt(np.sum(fraction * gap**2, axis=-1))
     return gap.max(axis=-1)  # Eq. (5) of [1]
 
 

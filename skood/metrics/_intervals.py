@@ -36,7 +36,7 @@ _COVERAGE_PARAMS = "risk loss ood_label classes".split()
 
 
 def beta_interval(value, draws, sizes, bounds, confidence_level):
-    """Return the interval of `value`, treated as a share of independent samples.
+    """Return the interval of `value`, treated as a fraction of independent samples.
 
     `draws` has shape (n_resamples,), `sizes` are the numbers of samples of the strata,
     at least 2 each. Without `bounds` it is the interval of Student's t. Both ends are
@@ -62,7 +62,7 @@ def beta_interval(value, draws, sizes, bounds, confidence_level):
         return float(centers.min() - half), float(centers.max() + half)
     least, scale = bounds[0], bounds[1] - bounds[0]
     p = np.clip((centers - least) / scale, 0, 1)
-    # a share of 0 or 1 has no effective number: use the mean of the resamples
+    # a fraction of 0 or 1 has no effective number: use the mean of the resamples
     inside = p[0] if 0 < p[0] < 1 else (float(np.mean(draws)) - least) / scale
     n = inside * (1 - inside) * scale**2 / variance * (ndtri(tail) / t) ** 2
     # Beta distributions of the ends of Clopper and Pearson, 0 and 1 at the edges
@@ -94,7 +94,7 @@ def fpr_interval(counts, tpr, confidence_level):
     `counts` are accepted samples of the positive and of the negative class at every
     distinct score, from the highest down.
     """
-    # The score that a share `tpr` of the positive class reaches is between two order
+    # The score that a fraction `tpr` of the positive class reaches is between two order
     # statistics, whose ranks follow from the binomial distribution. They do not depend
     # on the other class, so the FPR at each of them is between Clopper-Pearson limits.
     # Each of the four statements has a quarter of the error.

@@ -75,7 +75,7 @@ class PairedTestResult(NamedTuple):
 
 
 def _effect_size(difference, draws, sizes, confidence_level):
-    """Return the difference over the standard deviation of one sample's share."""
+    """Return the difference over the standard deviation of one sample's fraction."""
     n = float(np.sum(sizes))
     error = np.std(draws, ddof=1)
     # resamples of equal systems differ by rounding errors

@@ -174,7 +174,7 @@ def aupr_in(
     Returns
     -------
     aupr : float
-        In (0, 1], higher is better. A random score has the share of ID samples.
+        In (0, 1], higher is better. A random score has the fraction of ID samples.
 
     See Also
     --------
@@ -227,7 +227,7 @@ def aupr_out(
     Returns
     -------
     aupr : float
-        In (0, 1], higher is better. A random score has the share of OOD samples.
+        In (0, 1], higher is better. A random score has the fraction of OOD samples.
 
     See Also
     --------
@@ -275,9 +275,9 @@ def fpr_at_tpr(
         The true positive rate to reach, in (0, 1].
 
     positive : {"id", "ood"}, default="id"
-        The positive class. "id": the share of OOD samples accepted when at least `tpr`
-        of the ID samples are accepted. "ood": the share of ID samples flagged when at
-        least `tpr` of the OOD samples are flagged. The two values differ.
+        The positive class. "id": the fraction of OOD samples accepted when at least
+        `tpr` of the ID samples are accepted. "ood": the fraction of ID samples flagged
+        when at least `tpr` of the OOD samples are flagged. The two values differ.
 
     Returns
     -------
@@ -353,7 +353,7 @@ def tnr_at_tpr(
 ):
     r"""Largest true negative rate (TNR) at a true positive rate of at least `tpr`.
 
-    It is 1 minus the FPR: the share of OOD samples that are rejected while at least
+    It is 1 minus the FPR: the fraction of OOD samples that are rejected while at least
     `tpr` of the ID samples are accepted. Read more in the :ref:`User Guide <metrics>`.
 
     Parameters
@@ -396,9 +396,9 @@ def _f1(counts, ood_prior):
     if not 0 <= float(ood_prior) < 1:
         raise ValueError(f"ood_prior must be in [0, 1), got {ood_prior!r}.")
     tpr, fpr = n_id / n_id[-1], n_ood / n_ood[-1]
-    share = 1.0 - float(ood_prior)
+    fraction = 1.0 - float(ood_prior)
     # 2 precision * recall / (precision + recall), without a division by 0
-    return 2 * share * tpr / (share * (1 + tpr) + ood_prior * fpr)
+    return 2 * fraction * tpr / (fraction * (1 + tpr) + ood_prior * fpr)
 
 
 def _f1_at_tpr(counts, tpr, ood_prior):
@@ -423,7 +423,7 @@ def f1_at_tpr(
     r"""F1 score of the acceptance of ID samples at a given true positive rate.
 
     With the recall :math:`\varphi` and FPR :math:`\rho` at the largest threshold that
-    reaches `tpr`, and the share :math:`\pi` of OOD samples,
+    reaches `tpr`, and the fraction :math:`\pi` of OOD samples,
 
     .. math:: F_1 = \frac{2 \kappa \varphi}{\kappa + \varphi}, \qquad \kappa =
        \frac{(1 - \pi) \varphi}{(1 - \pi) \varphi + \pi \rho} ,
@@ -440,7 +440,8 @@ def f1_at_tpr(
         True positive rate in (0, 1].
 
     ood_prior : float, default=None
-        Share :math:`\pi` of OOD samples in use, in [0, 1). None: their share here.
+        Fraction :math:`\pi` of OOD samples at deployment, in [0, 1). None: their
+        fraction here.
 
     Returns
     -------
@@ -483,7 +484,7 @@ def max_f1(
         As in :func:`auroc`.
 
     ood_prior : float, default=None
-        Share of OOD samples in use, in [0, 1). None: their share here.
+        Fraction of OOD samples at deployment, in [0, 1). None: their fraction here.
 
     Returns
     -------
@@ -535,7 +536,7 @@ def ranking_metrics(
         The interpolation of `aupr_in` and `aupr_out`.
 
     ood_prior : float, default=None
-        Share of OOD samples of `f1_at_tpr` and `max_f1`. None: their share here.
+        Fraction of OOD samples of `f1_at_tpr` and `max_f1`. None: their fraction here.
 
     Returns
     -------

@@ -124,8 +124,8 @@ def make_rate_scorer(
         clipped to it. None: 1, and losses are not clipped.
 
     ood_prior : float, default=None
-        Share of OOD samples in use, in [0, 1), for the coverage, the precision and the
-        error rate. None: these are of the samples of the fold.
+        Fraction of OOD samples at deployment, in [0, 1), for the coverage, the
+        precision and the error rate. None: these are of the samples of the fold.
 
     Returns
     -------
@@ -150,7 +150,7 @@ def make_rate_scorer(
         \frac{1}{A} \left( (1 - \pi) \frac{1}{n_I} \sum_{i \in I} c_i \ell_i +
         L \, \pi \, \mathrm{FPR} \right)
 
-    Without a prior, :math:`\pi` is the share of OOD samples in the fold.
+    Without a prior, :math:`\pi` is the fraction of OOD samples in the fold.
 
     Examples
     --------

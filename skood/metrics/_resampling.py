@@ -297,9 +297,13 @@ def _bca_levels(value, draws, jackknife, tail):
     levels = []
     for z in (ndtri(tail), -ndtri(tail)):
         shifted = z0 + z
-        room = 1 - a * shifted  # Eq. (14.10) of [2]
+        divisor = 1 - a * shifted  # Eq. (14.10) of [2]
         levels.append(
-            ndtr(z0 + shifted / room if room > 0 else math.copysign(math.inf, shifted))
+            ndtr(
+                z0 + shifted / divisor
+                if divisor > 0
+                else math.copysign(math.inf, shifted)
+            )
         )
     return levels
 

@@ -37,7 +37,7 @@ class RiskCoverageCurve:
     Attributes
     ----------
     coverage : ndarray of shape (n_points,)
-        Accepted share of ID samples, increasing to 1.
+        Accepted fraction of ID samples, increasing to 1.
 
     risk : ndarray of shape (n_points,)
         Mean loss of the accepted ID samples; lower is better.
@@ -130,7 +130,7 @@ class RiskCoverageCurve:
 
     @property
     def coverage(self):
-        """Accepted share of ID samples, increasing to 1."""
+        """Accepted fraction of ID samples, increasing to 1."""
         accepted = self._ranked.accepted
         return accepted / accepted[-1]
 
@@ -183,7 +183,7 @@ class RiskCoverageCurve:
         Parameters
         ----------
         coverage : float
-            Least share of ID samples to accept, in (0, 1].
+            Least fraction of ID samples to accept, in (0, 1].
 
         Returns
         -------
@@ -209,8 +209,8 @@ class RiskCoverageCurve:
         Returns
         -------
         coverage : float
-            Accepted share of ID samples, in [0, 1]; higher is better. 0 if the risk is
-            above the bound at every threshold.
+            Accepted fraction of ID samples, in [0, 1]; higher is better. 0 if the risk
+            is above the bound at every threshold.
 
         Notes
         -----
@@ -377,7 +377,7 @@ def augrc(
     r"""Area under the generalized risk-coverage curve (AUGRC).
 
     The generalized risk is the summed loss of the accepted ID samples over the number
-    of *all* ID samples: for 0/1 losses, the share of samples that are wrong and
+    of *all* ID samples: for 0/1 losses, the fraction of samples that are wrong and
     accepted. So the weight of an error is linear in its rank, whereas AURC gives more
     weight to errors among few accepted samples. OOD samples are excluded. Read more in
     the :ref:`User Guide <metrics>`.
@@ -455,7 +455,7 @@ def risk_at_coverage(
         As in :meth:`RiskCoverageCurve.from_predictions`.
 
     coverage : float, default=0.8
-        Least share of ID samples to accept, in (0, 1].
+        Least fraction of ID samples to accept, in (0, 1].
 
     Returns
     -------
@@ -466,7 +466,7 @@ def risk_at_coverage(
     --------
     RiskCoverageCurve.risk_at : The definition.
     selective_risk_at : The least risk at this coverage *or more*, with a bound on
-        the share of accepted OOD samples.
+        the fraction of accepted OOD samples.
 
     Examples
     --------
@@ -506,7 +506,7 @@ def coverage_at_risk(
     Returns
     -------
     coverage : float
-        Accepted share of ID samples, in [0, 1]; higher is better. 0 if the risk is
+        Accepted fraction of ID samples, in [0, 1]; higher is better. 0 if the risk is
         above the bound at every threshold.
 
     See Also
@@ -575,8 +575,8 @@ def oscr(
 ):
     r"""Area under the correct classification rate against the FPR (OSCR).
 
-    ID samples are positive: the false positive rate (FPR) is the share of OOD samples
-    that are accepted. Read more in the :ref:`User Guide <metrics>`.
+    ID samples are positive: the false positive rate (FPR) is the fraction of OOD
+    samples that are accepted. Read more in the :ref:`User Guide <metrics>`.
 
     Parameters
     ----------
@@ -585,10 +585,10 @@ def oscr(
         `y_pred` are ignored.
 
     definition : {"selective_risk", "dhamija"}, default="selective_risk"
-        The correct classification rate (CCR). "selective_risk": the share of correct
+        The correct classification rate (CCR). "selective_risk": the fraction of correct
         among accepted ID samples, one minus the selective risk [1]_. "dhamija": the
-        share of ID samples that are accepted and correct [2]_. The two definitions rank
-        detectors differently: the first ignores the number of rejected ID samples.
+        fraction of ID samples that are accepted and correct [2]_. The two definitions
+        rank detectors differently: the first ignores the number of rejected ID samples.
 
     Returns
     -------
@@ -666,11 +666,11 @@ def ccr_at_fpr(
         As in :func:`oscr`.
 
     fpr : float, default=0.05
-        Largest share of OOD samples to accept, in [0, 1].
+        Largest fraction of OOD samples to accept, in [0, 1].
 
     definition : {"selective_risk", "dhamija"}, default="selective_risk"
-        As in :func:`oscr`. "selective_risk": the share of correct among accepted ID
-        samples. "dhamija": the share of ID samples that are accepted and correct.
+        As in :func:`oscr`. "selective_risk": the fraction of correct among accepted ID
+        samples. "dhamija": the fraction of ID samples that are accepted and correct.
 
     Returns
     -------

@@ -50,21 +50,21 @@ def require_both(is_ood, ood_label):
         raise ValueError(
             f"No OOD samples in y_true: none of its {is_ood.size} labels equals "
             f"ood_label={ood_label!r} or is missing from classes. Add OOD samples, "
-            f"or pass the ood_label in use."
+            f"or pass the ood_label of the data."
         )
     if n_ood == is_ood.size:
         raise ValueError(
             f"No ID samples in y_true: all of its {is_ood.size} labels equal "
             f"ood_label={ood_label!r} or are missing from classes. Add ID samples, "
-            f"or pass the ood_label in use."
+            f"or pass the ood_label of the data."
         )
 
 
-def least_count(share, total):
-    """Return the least count that is a share of a total, up to rounding."""
+def least_count(fraction, total):
+    """Return the least count that is a fraction of a total, up to rounding."""
     if isinstance(total, np.integer):
-        return np.ceil(share * total - GUARD)
-    return share * total * (1 - GUARD)
+        return np.ceil(fraction * total - GUARD)
+    return fraction * total * (1 - GUARD)
 
 
 def id_mask(y_true, ood_label, classes):
@@ -74,7 +74,7 @@ def id_mask(y_true, ood_label, classes):
         raise ValueError(
             f"No ID samples in y_true: all of its {is_id.size} labels equal "
             f"ood_label={ood_label!r} or are missing from classes. Add ID samples, or "
-            f"pass the ood_label in use."
+            f"pass the ood_label of the data."
         )
     return is_id
 

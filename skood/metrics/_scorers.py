@@ -462,10 +462,10 @@ def make_selective_risk_scorer(
     Parameters
     ----------
     tpr_min : float, default=0.8
-        Least share of ID samples to accept.
+        Least fraction of ID samples to accept.
 
     fpr_max : float, default=0.2
-        Largest share of OOD samples to accept.
+        Largest fraction of OOD samples to accept.
 
     loss : str, callable or array-like, default="zero_one"
         "zero_one"; for regressors, "absolute_error" or "squared_error"; a function
@@ -596,8 +596,8 @@ def make_cost_scorer(
         Cost of rejecting an OOD sample; not negative.
 
     ood_prior : float, default=0.5
-        Share of OOD samples in use, in [0, 1). It is never estimated from the data.
-        With 0 no OOD samples are needed.
+        Fraction of OOD samples at deployment, in [0, 1). It is never estimated from the
+        data. With 0 no OOD samples are needed.
 
     loss, max_loss, ood_label
         As in :func:`make_selective_risk_scorer`.

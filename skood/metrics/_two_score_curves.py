@@ -50,8 +50,9 @@ def _checked_options(
         )
     if precision_min is not None and ood_prior is None:
         raise ValueError(
-            f"precision_min={precision_min!r} is a bound on the precision in use, "
-            "which depends on the share of OOD samples in use. Pass ood_prior."
+            f"precision_min={precision_min!r} is a bound on the precision at "
+            "deployment, which depends on the fraction of OOD samples at deployment. "
+            "Pass ood_prior."
         )
     ood_prior = 0.5 if ood_prior is None else ood_prior
     fpr_max = 1.0 if fpr_max is None else fpr_max
@@ -104,9 +105,9 @@ class TwoScoreCurve:
     Notes
     -----
     ID samples are positive: the TPR, also the recall or the coverage of ID samples, is
-    the share of ID samples that are accepted, the FPR the share of OOD samples. With
-    the summed loss E of the N accepted of :math:`n_I` ID samples, the prior :math:`\pi`
-    = `ood_prior`, :math:`\beta` = `ood_weight`, :math:`\phi` = `tpr_min`,
+    the fraction of ID samples that are accepted, the FPR the fraction of OOD samples.
+    With the summed loss E of the N accepted of :math:`n_I` ID samples, the prior
+    :math:`\pi` = `ood_prior`, :math:`\beta` = `ood_weight`, :math:`\phi` = `tpr_min`,
     :math:`\rho` = `fpr_max` and :math:`\kappa` = `precision_min` [3]_, the kinds at the
     bound t are
 
@@ -142,7 +143,7 @@ class TwoScoreCurve:
 
     - "roc": one minus the area is :math:`P(s_I > s_O)`, where :func:`auroc` adds one
       half of :math:`P(s_I = s_O)`, since the rules do not break ties.
-    - "precision_recall": at least :func:`aupr_in` if `ood_prior` is the share of OOD
+    - "precision_recall": at least :func:`aupr_in` if `ood_prior` is the fraction of OOD
       samples in the data, as the precision is not monotone in the recall and the best
       rule may accept more than the bound.
     - "dhamija": :func:`oscr` of this definition, without ties between ID and OOD
@@ -234,13 +235,13 @@ class TwoScoreCurve:
         kind : {"roc", "precision_recall", "ccr", "dhamija", "risk_coverage", "scod"}
             "roc": the least FPR at every TPR. "precision_recall": the largest precision
             at every recall. "ccr": the largest correct classification rate (CCR), the
-            share of correct among accepted ID samples, at every upper bound on the FPR;
-            the curve starts at the least FPR at which `tpr_min` can be met. "dhamija":
-            the same for the share of ID samples that are accepted and correct.
-            "risk_coverage": the least selective risk at every coverage, without the
-            OOD samples; the second score may still help, as samples far from the
-            training data are often misclassified. "scod": the least risk over ID and
-            OOD samples at every coverage of both.
+            fraction of correct among accepted ID samples, at every upper bound on the
+            FPR; the curve starts at the least FPR at which `tpr_min` can be met.
+            "dhamija": the same for the fraction of ID samples that are accepted and
+            correct. "risk_coverage": the least selective risk at every coverage,
+            without the OOD samples; the second score may still help, as samples far
+            from the training data are often misclassified. "scod": the least risk over
+            ID and OOD samples at every coverage of both.
 
         loss : "zero_one", callable or array-like, default="zero_one"
             Of "risk_coverage" and "scod": as in
@@ -261,20 +262,20 @@ class TwoScoreCurve:
             Options of some kinds:
 
             tpr_min : float, default=0.0
-                Of "ccr" and "dhamija": least share of ID samples to accept at every
+                Of "ccr" and "dhamija": least fraction of ID samples to accept at every
                 bound.
 
             ood_prior : float, default=0.5
-                Of "precision_recall", "scod" and `precision_min`: share of OOD samples
-                in use, in [0, 1). It is never estimated from the data. Curves with 0
-                need no OOD samples.
+                Of "precision_recall", "scod" and `precision_min`: fraction of OOD
+                samples at deployment, in [0, 1). It is never estimated from the data.
+                Curves with 0 need no OOD samples.
 
             ood_weight : float, default=0.5
                 Of "scod": the weight of an accepted OOD sample, in [0, 1]; the weight
                 of the loss of an accepted ID sample is ``1 - ood_weight``.
 
             fpr_max : float, default=None
-                Of "risk_coverage": largest share of OOD samples to accept. The curve
+                Of "risk_coverage": largest fraction of OOD samples to accept. The curve
                 ends at the largest coverage within the bounds, `attainable`.
 
                 .. versionadded:: 0.2

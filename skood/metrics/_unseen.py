@@ -79,8 +79,8 @@ def relevant_strata(system, strata, is_ood):
     return [indices for indices in strata if not is_ood[indices].all()]
 
 
-def _unseen_share(n, tail):
-    """Return the population share that `n` samples miss with probability `tail`."""
+def _unseen_fraction(n, tail):
+    """Return the population fraction that `n` samples miss with probability `tail`."""
     return 1 - tail ** (1 / n)
 
 
@@ -156,10 +156,11 @@ def unseen_values(system, strata, is_ood, bounds, confidence_level):
     params, value = known_metric(system)[1], system.value()
     kinds = []
     for indices in strata:
-        share = _unseen_share(indices.size, (1 - confidence_level) / 2)
-        copies = math.ceil(indices.size * share / (1 - share))
-        # the share of whole copies is larger; their effect is about proportional to it
-        weight = share * (1 + indices.size / copies)
+        fraction = _unseen_fraction(indices.size, (1 - confidence_level) / 2)
+        copies = math.ceil(indices.size * fraction / (1 - fraction))
+        # the fraction of whole copies is larger; their effect is about proportional to
+        # it
+        weight = fraction * (1 + indices.size / copies)
         for kind in (False, True):
             alike = indices[is_ood[indices] == kind]
             if alike.size == 0:
@@ -179,8 +180,8 @@ def unseen_values(system, strata, is_ood, bounds, confidence_level):
 def unseen_interval(value, system, strata, is_ood, bounds, confidence_level):
     """Return the values of the metric that unseen samples do not rule out.
 
-    For a metric without scores, the ends are the ends of a mean: a share 1 - tail^(1/n)
-    of samples is at either end of the range.
+    For a metric without scores, the ends are the ends of a mean: a fraction 1 -
+    tail^(1/n) of samples is at either end of the range.
     """
     metric, _ = known_metric(system)
     if metric is not None and metric not in _WITHOUT_SCORES:
@@ -188,8 +189,8 @@ def unseen_interval(value, system, strata, is_ood, bounds, confidence_level):
         values = [value, *itertools.chain.from_iterable(of_kinds)]
         return min(values), max(values)
     smallest = min(indices.size for indices in strata)
-    share = _unseen_share(smallest, (1 - confidence_level) / 2)
-    return tuple(value + share * (end - value) for end in bounds)
+    fraction = _unseen_fraction(smallest, (1 - confidence_level) / 2)
+    return tuple(value + fraction * (end - value) for end in bounds)
 
 
 def unseen_difference(pair, values, strata, is_ood, bounds, confidence_level):
@@ -198,8 +199,10 @@ def unseen_difference(pair, values, strata, is_ood, bounds, confidence_level):
     metric, _ = known_metric(pair[0])
     if metric is None or metric in _WITHOUT_SCORES:
         smallest, width = min(indices.size for indices in strata), bounds[1] - bounds[0]
-        share = _unseen_share(smallest, (1 - confidence_level) / 2)
-        return tuple(difference + share * (end - difference) for end in (-width, width))
+        fraction = _unseen_fraction(smallest, (1 - confidence_level) / 2)
+        return tuple(
+            difference + fraction * (end - difference) for end in (-width, width)
+        )
     first, second = (
         unseen_values(system, strata, is_ood, bounds, confidence_level)
         for system in pair

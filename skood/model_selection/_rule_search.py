@@ -222,7 +222,7 @@ class _RepeatedFit(BaseEstimator):
 
 
 class _Shared:
-    """Results of methods that candidates of a fit share."""
+    """Results of methods that candidates that share a fit."""
 
     def __init__(self):
         self.results = {}
@@ -246,7 +246,7 @@ class _Shared:
         return stored
 
     def attach(self, estimator, prefix=""):
-        """Let a candidate share; return what `__skood_share__` does, with a prefix."""
+        """Let a candidate share its fit; return what `__skood_share__` does."""
         if isinstance(estimator, Pipeline):
             memory = check_memory(estimator.memory)
             estimator.memory = Bunch(cache=partial(self._cached, prefix, memory))

@@ -111,8 +111,8 @@ class _OODSplitter(BaseCrossValidator):
 class OODStratifiedKFold(_OODSplitter):
     """Stratified K-fold that treats the known OOD samples as one more stratum.
 
-    Each test fold has its share of every class and of the OOD samples, so that scorers
-    that compare ID with OOD samples have both in every fold.
+    Each test fold has its fraction of every class and of the OOD samples, so that
+    scorers that compare ID with OOD samples have both in every fold.
 
     Read more in the :ref:`User Guide <model_selection>`.
 
@@ -145,7 +145,7 @@ class OODStratifiedKFold(_OODSplitter):
     -----
     The sizes of the test folds differ by at most one. With `groups`, folds are made by
     :class:`~sklearn.model_selection.StratifiedGroupKFold`, with the OOD samples as one
-    more class: sizes and shares are as equal as groups permit.
+    more class: sizes and fractions are as equal as groups permit.
 
     Examples
     --------
@@ -248,11 +248,11 @@ class LeaveClassesOut(_OODSplitter):
     """Leave whole classes out of the training samples, to be OOD in the test samples.
 
     In each split, all samples of `n_classes` classes are in the test set, together with
-    a share of the samples of every other class; the other samples are for training.
+    a fraction of the samples of every other class; the other samples are for training.
     Labels are unchanged: an estimator fitted on the training samples does not have the
     left-out classes in its `classes_`, so that the scorers of skood treat them as OOD.
-    With `groups`, the share consists of whole groups, and samples of left-out classes
-    or OOD samples whose group has training samples are in neither set.
+    With `groups`, the fraction consists of whole groups, and samples of left-out
+    classes or OOD samples whose group has training samples are in neither set.
 
     Read more in the :ref:`User Guide <model_selection>`.
 
@@ -270,12 +270,12 @@ class LeaveClassesOut(_OODSplitter):
         The classes to leave out, one tuple for each split.
 
     test_size : float, default=0.2
-        Share of the samples of each remaining class in the test set; at least one
+        Fraction of the samples of each remaining class in the test set; at least one
         sample and not all of them. With groups, as many of them as contain this
-        share.
+        fraction.
 
     shuffle : bool, default=True
-        Whether this share is drawn at random. False: the last samples, or groups.
+        Whether this fraction is drawn at random. False: the last samples, or groups.
 
     random_state : int, RandomState instance or None, default=None
         Determines the draws of samples and of class sets. Pass an int for the same

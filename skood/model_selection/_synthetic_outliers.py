@@ -18,7 +18,7 @@ from skood.utils._optional import import_pandas
 from skood.utils._param_validation import Interval, StrOptions, validate_params
 from skood.utils._torch import to_numpy
 
-# Boundary samples are among this share of the least likely samples of a class: VOS
+# Boundary samples are among this fraction of the least likely samples of a class: VOS
 # selects one of 10,000 draws.
 _TAIL = 1e-4
 

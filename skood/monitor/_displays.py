@@ -185,7 +185,7 @@ class RateDisplay(BaseDisplay):
         Estimates of the rate after these samples; NaN without a sample that counts.
 
     low, high : ndarray of shape (n_points,)
-        Ends of the interval, which is valid at all times.
+        Ends of the anytime-valid interval.
 
     bound : float
         The bound of the rate.

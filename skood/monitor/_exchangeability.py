@@ -108,8 +108,8 @@ class ExchangeabilityMonitor(SkoodEstimator):
         time_scale))``; for ``guarantee="anytime"``.
 
     calibration : float, default=0.5
-        Share of the samples of `fit` for calibration, in (0, 1), if the detector has to
-        be fitted on the other samples.
+        Fraction of the samples of `fit` for calibration, in (0, 1), if the detector has
+        to be fitted on the other samples.
 
     ties : {"random", "conservative"}, default="random"
         Equal scores are ranked at random, or such that the martingale is never above
@@ -263,9 +263,9 @@ class ExchangeabilityMonitor(SkoodEstimator):
         Parameters
         ----------
         X : array-like of shape (n_samples, n_features)
-            Samples of normal operation, with their usual share of OOD samples, that the
-            detector was not fitted on; scores of shape (n_samples,) or (n_samples, 1)
-            without a detector.
+            Samples of normal operation, with their usual fraction of OOD samples, that
+            the detector was not fitted on; scores of shape (n_samples,) or (n_samples,
+            1) without a detector.
 
         y : array-like of shape (n_samples,), default=None
             Labels for a detector that has to be fitted.

@@ -137,7 +137,7 @@ class RateMonitor(SkoodEstimator):
         they are waited for.
 
     confidence_level : float, default=0.95
-        Level of the confidence sequence of the rate, at all times together.
+        Level of the confidence sequence of the rate, anytime-valid.
 
     time_scale : float, default=1000
         Time scale of the change prior, in audited samples.
@@ -170,7 +170,7 @@ class RateMonitor(SkoodEstimator):
         Weighted mean of x in labeled samples; NaN without any.
 
     interval_ : tuple of float
-        Confidence interval of a constant rate, valid at all times.
+        Confidence interval of a constant rate, anytime-valid.
 
     recent_ : tuple of float or None
         Clopper-Pearson interval of the last 1,000 audited samples, without a guarantee
@@ -662,7 +662,7 @@ class RateMonitor(SkoodEstimator):
 
         For a stream that is split over several machines, each with a monitor of its
         own. The states of the intervals are added; the interval covers a rate that is
-        constant and the same for all monitors, at all times. Alarms stay apart: give
+        constant and the same for all monitors at any time. Alarms stay apart: give
         the monitors to a :class:`MonitorPanel`.
 
         Parameters

@@ -311,7 +311,7 @@ def _same(old, new):
 
 
 def _shares(parameter, used):
-    """Return whether a change of a parameter in place changes the array in use."""
+    """Return whether a change of a parameter in place changes the array `used`."""
     if parameter is None or isinstance(parameter, tuple):
         return True
     return isinstance(parameter, np.ndarray) and np.may_share_memory(parameter, used)

@@ -650,7 +650,7 @@ class MultiHeadClassifier(
 
     def _new_samples(self, X, y, sample_weight):
         columns = self._targets(y, reset=True)
-        weights = self._class_weights(), self._shares()
+        weights = self._class_weights(), self._factors()
         if self.n_outputs_ == 1:
             return super()._new_samples(X, columns[0], sample_weight)
         self.classes_ = [np.unique(column) for column in columns]
@@ -662,12 +662,12 @@ class MultiHeadClassifier(
 
     def _samples_of_known_classes(self, X, y, sample_weight):
         columns = self._targets(y, reset=False)
-        weights = self._class_weights(), self._shares()
+        weights = self._class_weights(), self._factors()
         if self.n_outputs_ == 1:
             return super()._samples_of_known_classes(X, columns[0], sample_weight)
         return self._head_samples(X, columns, sample_weight, *weights)
 
-    def _head_samples(self, X, columns, sample_weight, class_weights, shares):
+    def _head_samples(self, X, columns, sample_weight, class_weights, factors):
         """Join samples, class indices and weights; leave out samples of weight zero."""
         check_consistent_length(X, columns[0])
         weight_of_samples = check_weight(sample_weight, len(columns[0]), default=1)
@@ -686,7 +686,7 @@ class MultiHeadClassifier(
                     f"zero for column {name!r} of y."
                 )
         samples = HeadSamples(
-            X, np.column_stack(codes), np.column_stack(weights), shares
+            X, np.column_stack(codes), np.column_stack(weights), factors
         )
         used = np.flatnonzero(samples.weight.any(axis=1))
         return samples if len(used) == len(samples) else samples.subset(used)
@@ -723,7 +723,7 @@ class MultiHeadClassifier(
             )
         return class_weight
 
-    def _shares(self):
+    def _factors(self):
         """Return the weights of the heads, scaled to a mean of one."""
         weights, names = self.head_weights, self._names()
         if weights is None:

@@ -109,19 +109,19 @@ class MultiHeadFactory:
 class HeadSamples(TrainingSet):
     """Training set with classes and weights of shape (n_samples, n_heads).
 
-    `shares` of shape (n_heads,) are the weights of the heads, of mean one.
+    `factors` of shape (n_heads,) are the weights of the heads, of mean one.
     """
 
-    def __init__(self, inputs, codes, weight, shares):
+    def __init__(self, inputs, codes, weight, factors):
         super().__init__(inputs, codes, weight)
-        self.weight = self.weight * shares
-        self.shares = shares
+        self.weight = self.weight * factors
+        self.factors = shares
 
     def subset(self, indices):
         """Return some of the samples, with the weights of each head rescaled."""
         weight = self.weight[indices]
         return HeadSamples(
-            self.inputs[indices], self.codes[indices], weight, self.shares
+            self.inputs[indices], self.codes[indices], weight, self.factors
         )
 
 

@@ -39,7 +39,7 @@ from skood.utils._torch import row_chunks
 # Number of samples at a time whose shared outputs are cached.
 _SHARED_SAMPLES = 8192
 
-# Up to this number of samples, the calls around scores take a share of their time.
+# Up to this number of samples, the calls around scores take a fraction of their time.
 _FEW_SAMPLES = 256
 
 
@@ -228,7 +228,7 @@ def _read_only(array):
 
 @contextmanager
 def shared_outputs(detectors, classifiers=()):
-    """Share the forward passes of detectors that use the same network.
+    """Fraction the forward passes of detectors that use the same network.
 
     In the block, and in the thread that entered it, the first detector that uses a
     network runs it for the outputs that all need. They are stored until other samples

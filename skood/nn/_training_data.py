@@ -147,8 +147,8 @@ def stratified_split(codes, fraction, random_state):
     """Split sample indices into training and validation samples, ascending, or raise.
 
     Systematic sampling in the order of classes (of several columns: of combinations),
-    at random within: each gets its share up to one sample. A sample of each class stays
-    in training.
+    at random within: each gets its fraction up to one sample. A sample of each class
+    stays in training.
     """
     n = len(codes)
     columns = codes.reshape(n, -1).T
@@ -166,7 +166,7 @@ def stratified_split(codes, fraction, random_state):
     if not chosen.any():
         raise ValueError(
             f"early_stopping=True needs validation samples, but validation_fraction="
-            f"{fraction} of {n} samples leaves none beside one training sample of each "
+            f"{fraction} of {n} samples leaves none but one training sample of each "
             f"class. Raise validation_fraction, or set early_stopping=False."
         )
     return np.flatnonzero(~chosen), np.flatnonzero(chosen)

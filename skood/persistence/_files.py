@@ -35,7 +35,7 @@ from skood.utils._untrusted import (
     largest_content,
 )
 from skood.utils._warnings import warn
-from skood.utils.discovery import ROOMS
+from skood.utils.discovery import SUBPACKAGES
 
 # Plain Python that skops does not trust by default; indices of sparse arrays are
 # checked, no dtype gets a state, and a partial calls trusted functions.
@@ -100,10 +100,10 @@ def trusted_types(*, compiled=False):
     >>> set(trusted_types(compiled=True)) - set(trusted_types())
     {...'sklearn.tree._tree.Tree'...}
     """
-    for name in (*ROOMS, "metrics", "persistence"):
-        room = importlib.import_module(f"skood.{name}")
-        for exported in room.__all__:
-            getattr(room, exported)  # rooms import on first use
+    for name in (*SUBPACKAGES, "metrics", "persistence"):
+        package = importlib.import_module(f"skood.{name}")
+        for exported in package.__all__:
+            getattr(package, exported)  # modules import on first use
     ours = [
         f"{module}.{name}"
         for module, content in list(sys.modules.items())
@@ -122,8 +122,8 @@ def _may_be_stored(thing, module):
         return True
     if not inspect.isclass(thing) or inspect.isabstract(thing):
         return False
-    room = sys.modules[".".join(module.split(".")[:2])]
-    return issubclass(thing, SkoodEstimator) and thing.__name__ in room.__all__
+    package = sys.modules[".".join(module.split(".")[:2])]
+    return issubclass(thing, SkoodEstimator) and thing.__name__ in package.__all__
 
 
 def is_trusted(name):

@@ -40,7 +40,7 @@ class ASH(ShapingRectifier):
     Parameters
     ----------
     percentile : float, default=65
-        Share of the features of each sample to prune, in percent, in [0, 100).
+        Fraction of the features of each sample to prune, in percent, in [0, 100).
 
     variant : {"s", "b", "p"}, default="s"
         Transformation of the features that are kept: scaled, set to one value
@@ -98,8 +98,8 @@ class ASH(ShapingRectifier):
         if self.variant == "s":
             return scaled_tensor(Z, k, lambda ratio: ratio.exp(), out)
         if self.variant == "b":
-            share = Z.double().sum(dim=1) / (out > 0).sum(dim=1).clamp(min=1)
-            return (out > 0) * share.to(Z.dtype)[:, None]
+            fraction = Z.double().sum(dim=1) / (out > 0).sum(dim=1).clamp(min=1)
+            return (out > 0) * fraction.to(Z.dtype)[:, None]
         return out
 
     def _rectify(self, Z, out):
@@ -107,8 +107,8 @@ class ASH(ShapingRectifier):
         threshold, retained = largest(Z, k)
         keep = survivors(Z, k, threshold)
         if self.variant == "b":
-            share = totals(Z) / np.maximum(np.count_nonzero(keep, axis=1), 1)
-            np.multiply(keep, share.astype(out.dtype)[:, None], out=out)
+            fraction = totals(Z) / np.maximum(np.count_nonzero(keep, axis=1), 1)
+            np.multiply(keep, fraction.astype(out.dtype)[:, None], out=out)
             return
         out[...] = keep  # faster than a product of floats and booleans
         out *= Z

@@ -62,7 +62,7 @@ class DICE(LogitsMixin, ClassifierMixin, SkoodEstimator):
         None: a :class:`~skood.nn.LinearHead` is fitted on ``(X, y)``.
 
     sparsity : float, default=0.9
-        Share p of the weights to set to zero, in [0, 1). 0 retains all.
+        Fraction p of the weights to set to zero, in [0, 1). 0 retains all.
 
     ood_label : int or str, default=-1
         Label of known OOD samples in ``y``; they are left out of the fit.

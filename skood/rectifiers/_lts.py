@@ -30,7 +30,8 @@ class LTS(BaseRectifier):
         {\sum_{j \in \text{top } k} \max(z_j, 0)} \right)^2, \qquad
         z \mapsto u + S(z) \, (z - u)
 
-    where k is the share `top` of the d features: :math:`d - \operatorname{round}(d (1
+    where k is the fraction `top` of the d features: :math:`d - \operatorname{round}(d
+    (1
     - \text{top}))`, at least one. The paper multiplies the logits :math:`l = W z + b`
     by :math:`S(z)`:
 
@@ -51,7 +52,7 @@ class LTS(BaseRectifier):
         fitted unless it is in a :class:`~sklearn.frozen.FrozenEstimator`.
 
     top : float, default=0.05
-        Share of the features of each sample in the sum of the largest, in (0, 1].
+        Fraction of the features of each sample in the sum of the largest, in (0, 1].
 
     ood_label : int or str, default=-1
         Label of known OOD samples in ``y``; they are left out of the fit of the head.

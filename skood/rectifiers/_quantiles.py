@@ -66,10 +66,13 @@ class _Values:
         return np.sort(drawn[(drawn > low) & (drawn < high)])
 
 
-def _bracket(drawn, share):
-    """Return two drawn values that probably enclose the quantile of a share."""
+def _bracket(drawn, fraction):
+    """Return two drawn values that probably enclose the quantile of a fraction."""
     n_drawn = len(drawn)
-    middle, margin = share * n_drawn, 3.0 * np.sqrt(n_drawn * share * (1.0 - share))
+    middle, margin = (
+        fraction * n_drawn,
+        3.0 * np.sqrt(n_drawn * fraction * (1.0 - fraction)),
+    )
     first = max(int(middle - margin) - 1, 0)
     last = min(int(middle + margin) + 1, n_drawn - 1)
     return drawn[first], drawn[last]

@@ -26,7 +26,7 @@ class ReAct(BaseRectifier):
     Parameters
     ----------
     quantile : float, default=0.9
-        Share of the training activations below the threshold c, in [0, 1].
+        Fraction of the training activations below the threshold c, in [0, 1].
 
     ood_label : int or str, default=-1
         Label of known OOD samples in ``y``; they are left out of the fit.

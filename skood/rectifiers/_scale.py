@@ -24,8 +24,8 @@ class SCALE(ShapingRectifier):
 
     where :math:`s_2` is the sum of the :math:`k = d - \operatorname{round}(d \cdot
     \text{percentile} / 100)` largest of the d features, at least one. The factor is
-    between :math:`e` and :math:`e^{d/k}`; it decreases with the share of the sum in the
-    largest features. A sample with all features zero is unchanged.
+    between :math:`e` and :math:`e^{d/k}`; it decreases with the fraction of the sum in
+    the largest features. A sample with all features zero is unchanged.
 
     Features must be non-negative, as a sum of activations of both signs does not
     measure their magnitude, and could be zero. Negative features raise a
@@ -36,8 +36,8 @@ class SCALE(ShapingRectifier):
     Parameters
     ----------
     percentile : float, default=85
-        Share of the features of each sample that is not among the largest, in percent,
-        in [0, 100).
+        Fraction of the features of each sample that is not among the largest, in
+        percent, in [0, 100).
 
     Attributes
     ----------

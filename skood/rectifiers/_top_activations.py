@@ -10,7 +10,7 @@ from skood.utils._array_api import row_sums
 
 
 def n_largest(n_features, pruned):
-    """Return the number of entries, at least one, left when a share is pruned."""
+    """Return the number of entries, at least one, left when a fraction is pruned."""
     return max(1, n_features - int(np.round(n_features * pruned)))
 
 
@@ -82,7 +82,7 @@ class ShapingRectifier(BaseRectifier):
     """Base class of rectifiers that use the sums of all and of the largest features.
 
     They learn nothing, and accept only non-negative features. A subclass has a
-    parameter `percentile`: the share to prune, in percent.
+    parameter `percentile`: the fraction to prune, in percent.
     """
 
     def _n_retained(self, Z):

@@ -84,7 +84,7 @@ class RejectOptionClassifier(ClassifierMixin, SelectivePredictor):
         in ``y``) or `BoundedAbstention`. None: nothing is rejected.
 
     calibration : float, int, CV splitter or "same", default=0.3
-        The ID samples on which the rule is chosen. A float in (0, 1): this share is
+        The ID samples on which the rule is chosen. A float in (0, 1): this fraction is
         held out, and nothing is fitted on it. An int or a splitter: scores are
         cross-fitted, and the final models are fitted on all samples. "same": all
         samples, for frozen parts that were fitted on *other* samples: otherwise rates
@@ -298,7 +298,7 @@ class RejectOptionClassifier(ClassifierMixin, SelectivePredictor):
 
         groups : array-like of shape (n_samples,), default=None
             Groups of samples that are not independent, such as patients. `calibration`
-            holds out whole groups: a share of them, a number of folds or a splitter
+            holds out whole groups: a fraction of them, a number of folds or a splitter
             such as :class:`~sklearn.model_selection.GroupKFold`. With
             ``Certificate(within="groups")`` they are groups of independent samples,
             such as regions, within which bounds are certified, and samples are held out
@@ -341,8 +341,8 @@ class RejectOptionClassifier(ClassifierMixin, SelectivePredictor):
     def _check_data(self, data):
         table = unwrapped(self.estimator)
         if isinstance(table, ScoreTable):
-            share = self.calibration if self.rule is not None else "same"
-            table._check(self._make_parts(), data.y, share)
+            fraction = self.calibration if self.rule is not None else "same"
+            table._check(self._make_parts(), data.y, fraction)
         classes = np.unique(data.y)
         self.reject_label_ = self._reject_label(classes)
         self._check_classes(classes, data.y)

@@ -174,8 +174,8 @@ class Decisions(SkoodEstimator):
 
         The excess of a rejected sample over the mean accepted calibration sample is a
         sum of two terms, :math:`\cos\theta\,(a - \bar a)/c_a` and
-        :math:`\sin\theta\,(b - \bar b)/c_b`; their shares of the excess are clipped to
-        [0, 1]. With :class:`TwoThresholds` each term is the scaled excess of a score
+        :math:`\sin\theta\,(b - \bar b)/c_b`; their fractions of the excess are clipped
+        to [0, 1]. With :class:`TwoThresholds` each term is the scaled excess of a score
         over its own threshold.
 
         Parameters
@@ -197,7 +197,7 @@ class Decisions(SkoodEstimator):
             - ``risk_percentile``, ``ood_percentile``: percentage of calibration ID
               samples whose score is not larger (100 = most suspicious); the latter is
               None without an OOD detector;
-            - ``risk_share``, ``ood_share``: share of each score in the excess; 0 for
+            - ``risk_share``, ``ood_share``: fraction of each score in the excess; 0 for
               accepted samples.
         """
         self._check_fitted()

@@ -19,7 +19,7 @@ from skood.utils._stored import stored
 _MAX_SHOWN = 50
 
 # Columns with less than this fraction of the largest contribution are not mentioned.
-_LEAST_SHARE = 0.1
+_LEAST_FRACTION = 0.1
 
 
 @stored
@@ -467,7 +467,7 @@ def _violations(detector, X):
 def _far(result, i, n_columns):
     """Return a phrase about the columns in which a sample is far from others."""
     parts = result.contributions[i]
-    least = _LEAST_SHARE * parts.max(initial=0.0)
+    least = _LEAST_FRACTION * parts.max(initial=0.0)
     largest = np.argsort(-parts, kind="stable")[:n_columns]
     order = [j for j in largest if parts[j] > 0 and parts[j] >= least]
     if not order:

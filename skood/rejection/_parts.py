@@ -160,7 +160,8 @@ class LabeledSamples(NamedTuple):
                 f"guarantee={guarantee!r} and sample_weight exclude each other: a "
                 "bound counts independent samples. Repeats of a sample, which whole "
                 "weights stand for, are not independent, and with other weights the "
-                "share of samples is not the share in use. Leave one of them out."
+                "fraction of samples is not the fraction at deployment. Leave one of "
+                "them out."
             )
         groups = self.groups
         if within == "groups" or groups is None:
@@ -367,11 +368,11 @@ class Parts(namedtuple("Parts", "estimator risk_detector ood_detector")):
                 fitted[i] = self._bound(detector, frozen)
                 detectors.append(fitted[i])
         # a single detector of the fitted estimator runs it once anyway
-        shares = len(detectors) > 1 or (
+        is_shared = len(detectors) > 1 or (
             detectors and getattr(detectors[0], "estimator", None) is not frozen
         )
-        shares = shares and not is_lazy(X) and not is_mapped(X)
-        with shared_outputs(detectors) if shares else nullcontext():
+        is_shared = is_shared and not is_lazy(X) and not is_mapped(X)
+        with shared_outputs(detectors) if is_shared else nullcontext():
             for i, detector in enumerate(fitted):
                 if detector is not None:
                     targets = self._targets(detector, y)
@@ -385,7 +386,7 @@ class Parts(namedtuple("Parts", "estimator risk_detector ood_detector")):
     def fit_and_score(self, data, calibration, random_state, n_jobs, together=False):
         """Fit the parts, and compute out-of-sample scores.
 
-        OOD samples are never fitted on. If samples are drawn `together`, a share is
+        OOD samples are never fitted on. If samples are drawn `together`, a fraction is
         held out of all of them, and other OOD samples are left out.
 
         Returns
@@ -458,7 +459,7 @@ class Parts(namedtuple("Parts", "estimator risk_detector ood_detector")):
             error.add_note(
                 f"The {len(train)} samples that are not held out have {n_fitted} of "
                 f"the {n_classes} classes in y. Give more samples per class, or hold "
-                "out fewer with a smaller calibration share or more folds."
+                "out fewer with a smaller calibration fraction or more folds."
             )
 
     def _unfitted_classes(self, y, folds, once):
@@ -481,7 +482,7 @@ class Parts(namedtuple("Parts", "estimator risk_detector ood_detector")):
             f"held out: these classes are never predicted{effect}, and their held-out "
             "samples count as errors. Samples are drawn without regard to classes, as "
             "bounds on new data require. Give more samples of these classes, or hold "
-            "out fewer: a smaller calibration share, or more folds."
+            "out fewer: a smaller calibration fraction, or more folds."
         )
         return unfitted
 

@@ -32,7 +32,7 @@ COMPONENTS = ("std", "total", "aleatoric", "epistemic")
 _N_FOLDS = 5
 
 # Weights of the model of the loss that are compared.
-_SHARES = (0.0, 0.25, 0.5, 0.75)
+_FRACTIONS = (0.0, 0.25, 0.5, 0.75)
 
 
 def as_score(uncertainty, regressor, loss, max_loss):
@@ -324,10 +324,10 @@ class DecisionLoss(LossModel):
         expected = self._held_out(model, _predict, features, loss, *others)
         self.ranked_ = np.sort([risk, expected])
         areas = []
-        for share in _SHARES:
-            samples = np.zeros(len(y)), None, -self._mixed(risk, expected, share)
+        for fraction in _FRACTIONS:
+            samples = np.zeros(len(y)), None, -self._mixed(risk, expected, fraction)
             areas.append(aurc(*samples, loss=loss, sample_weight=sample_weight))
-        self.weight_ = _SHARES[int(np.argmin(areas))]
+        self.weight_ = _FRACTIONS[int(np.argmin(areas))]
         self.model_ = _fit(model, features, loss, sample_weight)
         return self
 
@@ -359,13 +359,15 @@ class DecisionLoss(LossModel):
             return top
         return np.hstack([X, top]) if X.ndim == 2 else top
 
-    def _mixed(self, risk, expected, share):
+    def _mixed(self, risk, expected, fraction):
         """Return the mixture of the mid-ranks of both scores, in [0, 1]."""
         first, second = (
             sum(np.searchsorted(ranked, score, side) for side in SIDES)
             for ranked, score in zip(self.ranked_, (risk, expected), strict=True)
         )
-        return ((1 - share) * first + share * second) / (2 * self.ranked_.shape[1])
+        return ((1 - fraction) * first + fraction * second) / (
+            2 * self.ranked_.shape[1]
+        )
 
     @blockwise
     def _uncertainty(self, X):

@@ -76,7 +76,7 @@ class RejectOptionRegressor(RegressorMixin, SelectivePredictor):
         or `BoundedAbstention`. None: nothing is rejected.
 
     calibration : float, int, CV splitter or "same", default=0.3
-        The ID samples on which the rule is chosen. A float in (0, 1): this share is
+        The ID samples on which the rule is chosen. A float in (0, 1): this fraction is
         held out, and nothing is fitted on it. An int or a splitter: scores are
         cross-fitted, and the final models are fitted on all samples. "same": all
         samples, for frozen parts that were fitted on *other* samples: otherwise rates
@@ -157,7 +157,7 @@ class RejectOptionRegressor(RegressorMixin, SelectivePredictor):
     `guarantee`. `report` shows intervals.
 
     With ``uncertainty=None``, five copies of the regressor are fitted for the losses,
-    beside the regressor itself.
+    in addition to the regressor itself.
 
     References
     ----------

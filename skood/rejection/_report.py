@@ -31,13 +31,13 @@ class RejectionReport:
     Parameters
     ----------
     tpr : Estimate
-        Accepted share of ID samples, with its Clopper-Pearson interval.
+        Accepted fraction of ID samples, with its Clopper-Pearson interval.
 
     fpr : Estimate
-        Accepted share of OOD samples, likewise. NaN without OOD samples.
+        Accepted fraction of OOD samples, likewise. NaN without OOD samples.
 
     coverage : Estimate
-        Accepted share of all samples, likewise.
+        Accepted fraction of all samples, likewise.
 
     risk : Estimate
         Selective risk: mean loss of the accepted ID samples. It has the Clopper-Pearson
@@ -47,9 +47,9 @@ class RejectionReport:
         NaN. NaN if no ID sample was accepted.
 
     precision : Estimate
-        Share of ID samples among accepted samples at `ood_prior`, with an interval from
-        two simultaneous intervals of TPR and FPR. NaN without a prior: the fraction of
-        OOD samples in the data is not the fraction in deployment.
+        Fraction of ID samples among accepted samples at `ood_prior`, with an interval
+        from two simultaneous intervals of TPR and FPR. NaN without a prior: the
+        fraction of OOD samples in the data is not the fraction in deployment.
 
     n_id, n_ood : int
         Numbers of samples, or the sums of their weights.
@@ -71,7 +71,7 @@ class RejectionReport:
     Attributes
     ----------
     certified : tuple of CertifiedStatement
-        The bounds that hold on new data, beside which the report shows the rates.
+        The bounds that hold on new data, next to the rates in the report.
 
     groups : dict or None
         For each group of ID samples, a dict of the estimates "tpr", "fpr" (NaN without
@@ -374,8 +374,8 @@ def make_report(
     # Two or three intervals at equal errors hold simultaneously at the level.
     precision = dict.fromkeys((2, 3), UNDEFINED)
     for n in precision if ood_prior is not None and of_id.size and of_ood.size else ():
-        tpr = _share(accepted[~is_ood], of_id, 1 - (1 - level) / n)
-        fpr = _share(accepted[is_ood], of_ood, 1 - (1 - level) / n)
+        tpr = _fraction(accepted[~is_ood], of_id, 1 - (1 - level) / n)
+        fpr = _fraction(accepted[is_ood], of_ood, 1 - (1 - level) / n)
         precision[n] = Estimate(
             precision_at(ood_prior, tpr.value, fpr.value),
             precision_at(ood_prior, tpr.low, fpr.high),
@@ -397,11 +397,11 @@ def make_report(
         p, r = precision[3], risk(taken, 1 - (1 - level) / 3)
         pairs = zip((p.value, p.high, p.low), r, strict=True)
         error_rate = Estimate(*(a * b + (1 - a) * possible.max() for a, b in pairs))
-    tables = _rates_of_labels(accepted, is_ood, labels, level, weight, _share, risk)
+    tables = _rates_of_labels(accepted, is_ood, labels, level, weight, _fraction, risk)
     report = RejectionReport(
-        tpr=_share(taken, of_id, level),
-        fpr=_share(accepted[is_ood], of_ood, level),
-        coverage=_share(accepted, weight, level),
+        tpr=_fraction(taken, of_id, level),
+        fpr=_fraction(accepted[is_ood], of_ood, level),
+        coverage=_fraction(accepted, weight, level),
         risk=risk(taken),
         precision=precision[2],
         n_id=of_id.sum().item(),
@@ -434,11 +434,11 @@ def _limits(rule, ood_prior):
             yield "precision", precision_at(ood_prior, 1.0, -a / c)  # least TPR : FPR
 
 
-def _share(among, weight, confidence_level):
-    """Return the share of samples with a property, and its interval.
+def _fraction(among, weight, confidence_level):
+    """Return the fraction of samples with a property, and its interval.
 
-    Whole weights count samples. There is no interval for others: a weighted share is no
-    count, and an effective number of samples does not make it one.
+    Whole weights count samples. There is no interval for others: a weighted fraction is
+    no count, and an effective number of samples does not make it one.
     """
     hits, total = weight[among].sum(), weight.sum()
     if weight.dtype.kind == "i" or not weight.size:
@@ -458,8 +458,8 @@ def _risk(loss, weight, possible, confidence_level):
     values = np.unique([] if possible is None else possible)
     mean = float(np.average(loss, weights=weight))
     if len(values) == 2:
-        share = _share(loss > values[0], weight, confidence_level)
-        ends = (float(values[0] + np.ptp(values) * end) for end in share[1:])
+        fraction = _fraction(loss > values[0], weight, confidence_level)
+        ends = (float(values[0] + np.ptp(values) * end) for end in fraction[1:])
         return Estimate(mean, *ends)
     if weight.dtype.kind == "i" and weight.sum() <= _MAX_REPEATED:
         return mean_interval(np.repeat(loss, weight), possible, confidence_level)
@@ -474,10 +474,10 @@ def _names(labels):
     return np.unique(labels.tolist()).tolist() if len(labels) else []
 
 
-def _rates_of_labels(accepted, is_ood, labels, level, weight, share, risk):
+def _rates_of_labels(accepted, is_ood, labels, level, weight, fraction, risk):
     """Return the tables of groups and sources of a report, and the gaps.
 
-    ``share(among, weight, level)`` and ``risk(among, level)`` are estimates. All
+    ``fraction(among, weight, level)`` and ``risk(among, level)`` are estimates. All
     intervals hold simultaneously.
     """
     groups, sources = labels
@@ -486,8 +486,8 @@ def _rates_of_labels(accepted, is_ood, labels, level, weight, share, risk):
     tables: dict = {"groups": None, "sources": None, "gaps": None}
     cells: list = []  # row of a table, rate, estimate at a level
 
-    def add_share(row, rate, among, weights):
-        cells.append((row, rate, lambda level: share(among, weights, level)))
+    def add_fraction(row, rate, among, weights):
+        cells.append((row, rate, lambda level: fraction(among, weights, level)))
 
     if groups is not None:
         tables["groups"] = {}
@@ -500,9 +500,9 @@ def _rates_of_labels(accepted, is_ood, labels, level, weight, share, risk):
             }
             tables["groups"][name] = {**row, "fpr": UNDEFINED}
             row = tables["groups"][name]
-            add_share(row, "tpr", taken[in_group], of_id[in_group])
+            add_fraction(row, "tpr", taken[in_group], of_id[in_group])
             if others.any():
-                add_share(row, "fpr", leaked[others], of_ood[others])
+                add_fraction(row, "fpr", leaked[others], of_ood[others])
             both = in_group & taken
             cells.append((row, "risk", lambda level, both=both: risk(both, level)))
     if sources is not None:
@@ -510,7 +510,7 @@ def _rates_of_labels(accepted, is_ood, labels, level, weight, share, risk):
         for name in _names(sources[is_ood]):
             others = sources[is_ood] == name
             row = tables["sources"][name] = {"n_ood": of_ood[others].sum().item()}
-            add_share(row, "fpr", leaked[others], of_ood[others])
+            add_fraction(row, "fpr", leaked[others], of_ood[others])
     for row, rate, estimate in cells:
         row[rate] = estimate(1 - (1 - level) / len(cells))
     if groups is not None:

@@ -229,8 +229,8 @@ class SelectivePredictor(Decisions):
             )
         self._check_guarantee(data)
         if not isinstance(self.calibration, str):
-            share = isinstance(self.calibration, Real) and self.calibration < 1
-            if certificate is not None and not share:
+            fraction = isinstance(self.calibration, Real) and self.calibration < 1
+            if certificate is not None and not fraction:
                 raise ValueError(
                     f"guarantee={self.guarantee!r} needs calibration samples scored "
                     f"by the final models; calibration={self.calibration!r} cross-fits."
@@ -486,7 +486,8 @@ class SelectivePredictor(Decisions):
         if sampling == "mixture" and (window is not None or accepted_only):
             raise ValueError(
                 "sampling='mixture' excludes window and accepted_only: they change the "
-                "share of OOD samples. Use with_rule(rule, X, y) with recent samples."
+                "fraction of OOD samples. Use with_rule(rule, X, y) with recent "
+                "samples."
             )
         # stored samples have chosen the rule that determines which are accepted
         only_fresh = choose == "previous" or accepted_only
@@ -619,8 +620,10 @@ class SelectivePredictor(Decisions):
             weight_id=row_weight(data.weight, of_id),
             weight_ood=row_weight(data.weight_ood, of_ood),
         )
-        share = self.calibration
-        once = isinstance(share, str) or (isinstance(share, Real) and share < 1)
+        fraction = self.calibration
+        once = isinstance(fraction, str) or (
+            isinstance(fraction, Real) and fraction < 1
+        )
         return CalibrationRecord(samples, within, cross_fitted=not once)
 
     def _choose_rule(self, record, split=None, unlabeled=None):
@@ -714,8 +717,8 @@ class SelectivePredictor(Decisions):
             raise ValueError(
                 f"accepted_only=True: labels of accepted samples certify bounds on the "
                 f"selective risk alone, but {self.rule!r} has other ones, or none: TPR "
-                "and FPR are shares of all samples. Use BoundedImprovement, or label "
-                "samples regardless of decisions."
+                "and FPR are fractions of all samples. Use BoundedImprovement, or "
+                "label samples regardless of decisions."
             )
         if point.tau != 1 or point.has_two_thresholds or point.has_group_thresholds:
             raise ValueError(

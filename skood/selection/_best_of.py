@@ -99,7 +99,7 @@ class BestOf(SkoodEstimator):
     Parameters
     ----------
     tau : float, default=0.2
-        Share in [0, 1) of the largest number that counts as equal to it: the first
+        Fraction in [0, 1) of the largest number that counts as equal to it: the first
         such detector in the order of the user is chosen. Otherwise the choices of
         samples would differ by chance, and fewer samples are selected.
 
@@ -115,7 +115,7 @@ class BestOf(SkoodEstimator):
         fewer than four detectors, and none for one detector.
 
     reference : float, default=0.3
-        Share in (0, 1) of the held-out samples that give the p-values for the
+        Fraction in (0, 1) of the held-out samples that give the p-values for the
         combiners. The other ones calibrate all candidates. Not used without combiners.
 
     See Also
@@ -196,8 +196,8 @@ class BestOf(SkoodEstimator):
             Names of the detectors; None: their indices.
 
         delta : float, default=None
-            If given, `Selection.fdp_bound` is an upper bound on the share of ID samples
-            among the selected ones that holds with probability 1 - delta. It is
+            If given, `Selection.fdp_bound` is an upper bound on the fraction of ID
+            samples among the selected ones that holds with probability 1 - delta. It is
             that of `fdp_bound` for all K candidates at once, each at delta / K.
 
         random_state : int, RandomState instance or None, default=None

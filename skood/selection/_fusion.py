@@ -61,7 +61,7 @@ class ClassifierFusion(SkoodEstimator):
         logistic regression of scores.
 
     reference : float, default=0.3
-        Share in (0, 1) of the held-out samples that are reference samples.
+        Fraction in (0, 1) of the held-out samples that are reference samples.
 
     See Also
     --------
@@ -124,8 +124,8 @@ class ClassifierFusion(SkoodEstimator):
             Not used.
 
         delta : float, default=None
-            If given, `Selection.fdp_bound` is an upper bound on the share of ID samples
-            among the selected ones that holds with probability 1 - delta, see
+            If given, `Selection.fdp_bound` is an upper bound on the fraction of ID
+            samples among the selected ones that holds with probability 1 - delta, see
             `fdp_bound`.
 
         random_state : int, RandomState instance or None, default=None

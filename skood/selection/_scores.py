@@ -20,22 +20,23 @@ def member_names(names, n_detectors):
     return list(map(str, names))
 
 
-def split_reference(held_out, share, rng):
+def split_reference(held_out, fraction, rng):
     """Split held-out samples at random into reference and calibration samples."""
     n = len(held_out)
     if n < 2:
         raise ValueError(
-            f"A share reference={share} of the held-out samples is needed beside "
-            f"calibration samples, but there is {n} sample in all. Give more samples."
+            f"A fraction reference={fraction} of the held-out samples is needed in "
+            f"addition to calibration samples, but there is {n} sample in all. Give "
+            "more samples."
         )
     order = rng.permutation(n)
-    size = n_reference(n, share)
+    size = n_reference(n, fraction)
     return held_out[order[:size]], held_out[order[size:]]
 
 
-def n_reference(n, share):
+def n_reference(n, fraction):
     """Return the number of reference samples among n held-out samples."""
-    return min(max(1, round(share * n)), n - 1)
+    return min(max(1, round(fraction * n)), n - 1)
 
 
 def as_matrix(X):

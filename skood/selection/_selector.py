@@ -43,7 +43,8 @@ class NoveltySelector(BaseCommittee):
     Holds in-distribution (ID) samples out, fits one or several detectors on the others,
     and turns scores into conformal p-values, relative to the n held-out samples. For a
     batch of m samples, :math:`m_0` of them ID, :meth:`select` returns samples such that
-    the false discovery rate, the expected share of ID samples among the selected ones,
+    the false discovery rate, the expected fraction of ID samples among the selected
+    ones,
 
     .. math:: \mathrm{FDR} = E\Bigl[\frac{V}{\max(R, 1)}\Bigr] \le \alpha,
 
@@ -53,7 +54,7 @@ class NoveltySelector(BaseCommittee):
 
     :meth:`select` is the only method for which the samples of a call depend on each
     other. ``score_samples`` and ``predict`` decide each sample alone: a sample is OOD
-    if its p-value is at most `alpha`, as is the share of rejected ID samples.
+    if its p-value is at most `alpha`, as is the fraction of rejected ID samples.
 
     Read more in the :ref:`User Guide <selection>`.
 
@@ -80,7 +81,7 @@ class NoveltySelector(BaseCommittee):
         Level in (0, 1), chosen before looking at the batch.
 
     calibration : float, int, CV splitter or "same", default=0.5
-        The held-out samples. A float in (0, 1): this share, drawn without regard to
+        The held-out samples. A float in (0, 1): this fraction, drawn without regard to
         classes. "same": all samples, for detectors that are all frozen, and were fitted
         on *other* samples. An int (shuffled folds) or a splitter: cross-conformal
         calibration of one detector, for which no bound is proved.
@@ -90,9 +91,9 @@ class NoveltySelector(BaseCommittee):
         `evalue_selection`: selections vary less between runs, and have less power.
 
     delta : float, default=None
-        If given, :meth:`select` also returns an upper bound on the share of ID samples
-        among the selected ones that holds with probability 1 - delta, also if `alpha`
-        is chosen after looking. One split only.
+        If given, :meth:`select` also returns an upper bound on the fraction of ID
+        samples among the selected ones that holds with probability 1 - delta, also if
+        `alpha` is chosen after looking. One split only.
 
     n_jobs : int, default=None
         Number of groups of detectors that are fitted, or score, at once (joblib).
@@ -138,7 +139,7 @@ class NoveltySelector(BaseCommittee):
 
     Notes
     -----
-    To find OOD samples that are a share :math:`\pi` of the batch, about
+    To find OOD samples that are a fraction :math:`\pi` of the batch, about
     :math:`3 / (\alpha \pi)` held-out samples are needed.
 
     References
@@ -220,8 +221,8 @@ class NoveltySelector(BaseCommittee):
     def _is_cross(self):
         """Return whether folds, or a splitter, calibrate: without a proof."""
         calibration = self.calibration
-        is_share = isinstance(calibration, (str, Real))
-        return isinstance(calibration, Integral) or not is_share
+        is_fraction = isinstance(calibration, (str, Real))
+        return isinstance(calibration, Integral) or not is_fraction
 
     def _check_members(self, names, detectors, y):
         self.choice_: Any = None
@@ -239,8 +240,8 @@ class NoveltySelector(BaseCommittee):
         if is_cross and (several or self.n_splits > 1):
             raise ValueError(
                 f"calibration={self.calibration!r} is cross-conformal, and for one "
-                "detector without a choice and n_splits=1. Hold a share of the samples "
-                "out, such as calibration=0.5."
+                "detector without a choice and n_splits=1. Hold a fraction of the "
+                "samples out, such as calibration=0.5."
             )
         if self.n_splits > 1 and isinstance(self.calibration, str):
             raise ValueError(
@@ -258,8 +259,8 @@ class NoveltySelector(BaseCommittee):
             )
         if self.delta is not None and (is_cross or self.n_splits > 1):
             raise ValueError(
-                "delta bounds the share of false discoveries for one random split. "
-                "Leave it out, or hold a share of the samples out once, such as "
+                "delta bounds the fraction of false discoveries for one random split. "
+                "Leave it out, or hold a fraction of the samples out once, such as "
                 "calibration=0.5."
             )
         if hasattr(self.choice_, "_validate_params"):
@@ -542,7 +543,7 @@ class SplitRanks:
         """Return the logarithm of the p-value of each sample, ties broken by scores."""
         p = sample_pvalues(self.pvalues(scores))
         pairs = zip(scores, self.spreads, strict=True)
-        above = [_share(split_scores, *spread) for split_scores, spread in pairs]
+        above = [_fraction(split_scores, *spread) for split_scores, spread in pairs]
         return np.log(p) - _TIE_BREAK * (1 - np.mean(above, axis=(0, 2)))
 
 
@@ -564,7 +565,7 @@ def _spread(ranked):
     return center, np.where(high > low, high - low, 1.0)
 
 
-def _share(scores, center, spread):
+def _fraction(scores, center, spread):
     """Return a strictly increasing function of scores with values in [0, 1]."""
     with np.errstate(over="ignore"):
         z = (np.clip(scores, -_LARGE, _LARGE) - center) / spread

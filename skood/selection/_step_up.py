@@ -60,8 +60,8 @@ class Selection:
         The detector by which each sample was tested, its name or index.
 
     fdp_bound : float or None, default=None
-        Upper bound on the share of ID samples among the selected ones, see `fdp_bound`.
-        None if none was asked for.
+        Upper bound on the fraction of ID samples among the selected ones, see
+        `fdp_bound`. None if none was requested.
 
     See Also
     --------
@@ -152,7 +152,7 @@ class StepUp(SkoodEstimator):
 
     :math:`\hat m_0` is m for the procedure of Benjamini and Hochberg (BH), or an
     estimate of the number of in-distribution (ID) samples in the batch. The false
-    discovery rate, the mean over calibration sets and batches of the share of ID
+    discovery rate, the mean over calibration sets and batches of the fraction of ID
     samples among the selected ones, is at most :math:`\alpha` if the ID samples of the
     batch are exchangeable with the n calibration samples. For BH it is at most
     :math:`\alpha m_0 / m` [1]_ [3]_, with or without ties.
@@ -175,7 +175,7 @@ class StepUp(SkoodEstimator):
         :math:`\lambda` in (0, 1), chosen before looking at the batch.
 
     share : float, default=0.5
-        The share in (0, 1] of "quantile", chosen before looking at the batch.
+        The fraction in (0, 1] of "quantile", chosen before looking at the batch.
 
     See Also
     --------
@@ -315,8 +315,8 @@ class StepUp(SkoodEstimator):
             first = min(max(math.ceil(self.lam * (n + 1) - GUARD), 1), n)
             return (1 + np.count_nonzero(ranks >= first)) / (1 - first / (n + 1))
         k0 = max(1, math.ceil(self.share * m - GUARD))
-        room = n + 1 - int(np.partition(ranks, k0 - 1)[k0 - 1])
-        return (m - k0 + 1) * (n + 1) / room if room else math.inf
+        n_above = n + 1 - int(np.partition(ranks, k0 - 1)[k0 - 1])
+        return (m - k0 + 1) * (n + 1) / n_above if n_above else math.inf
 
     def _levels(self, ranks, n):
         values = np.arange(n + 2) / (n + 1)
@@ -447,8 +447,8 @@ class ConditionalStepUp(SkoodEstimator):
 def select_novelties(pvalues, n_calibration, alpha=0.1, procedure=None, *, delta=None):
     r"""Select the out-of-distribution samples of a batch by their p-values.
 
-    The expected share of ID samples among the selected ones, the false discovery rate,
-    is at most :math:`\alpha`. Read more in the :ref:`User Guide <selection>`.
+    The expected fraction of ID samples among the selected ones, the false discovery
+    rate, is at most :math:`\alpha`. Read more in the :ref:`User Guide <selection>`.
 
     Parameters
     ----------
@@ -468,7 +468,7 @@ def select_novelties(pvalues, n_calibration, alpha=0.1, procedure=None, *, delta
         the procedure of Benjamini and Hochberg.
 
     delta : float, default=None
-        If given, `Selection.fdp_bound` is an upper bound on the share of ID samples
+        If given, `Selection.fdp_bound` is an upper bound on the fraction of ID samples
         among the selected ones that holds with probability 1 - delta, see `fdp_bound`.
 
     Returns

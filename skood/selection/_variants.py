@@ -296,24 +296,24 @@ class LOND(SkoodEstimator):
             )
         seen = getattr(self, "n_seen_", 0)
         n_selected = getattr(self, "n_selected_", 0)
-        shares = _shares()[seen : seen + len(p)]
-        shares = np.append(shares, np.zeros(len(p) - len(shares)))
+        fractions = _fractions()[seen : seen + len(p)]
+        fractions = np.append(fractions, np.zeros(len(p) - len(fractions)))
         selected = np.zeros(len(p), dtype=bool)
-        for t, (pvalue, share) in enumerate(zip(p, shares, strict=True)):
-            selected[t] = pvalue <= loosened(self.alpha * share * (n_selected + 1))
+        for t, (pvalue, fraction) in enumerate(zip(p, fractions, strict=True)):
+            selected[t] = pvalue <= loosened(self.alpha * fraction * (n_selected + 1))
             n_selected += int(selected[t])
         self.n_seen_, self.n_selected_ = seen + len(p), n_selected
         return selected
 
 
 @lru_cache(maxsize=1)
-def _shares():
+def _fractions():
     """Return gamma_1, gamma_2, ... with the sum 1."""
     t = np.arange(1, _HORIZON + 1)
-    shares = np.log(np.maximum(t, 2)) / (t * np.exp(np.sqrt(np.log(t))))
-    shares /= shares.sum()
-    shares.flags.writeable = False
-    return shares
+    fractions = np.log(np.maximum(t, 2)) / (t * np.exp(np.sqrt(np.log(t))))
+    fractions /= fractions.sum()
+    fractions.flags.writeable = False
+    return fractions
 
 
 def weighted_counts(scores, weights, calibration_scores, calibration_weights, alpha):

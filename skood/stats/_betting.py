@@ -139,8 +139,8 @@ class History:
 
     def _whole_blocks(self, numbers, path):
         """Return the history after as many whole blocks as fit, and their samples."""
-        room = MAX_BLOCKS - 1 - self.n_closed  # the last one merges: see _close
-        count = min(room, len(path) // self.width)
+        n_left = MAX_BLOCKS - 1 - self.n_closed  # the last one merges: see _close
+        count = min(n_left, len(path) // self.width)
         if count < 2:
             return self, 0
         used = count * self.width
@@ -282,9 +282,9 @@ class Capital:
         log_w, log_wait = _log_prior_of_one(bettors.time_scale, self.clock)
         log_capital = np.logaddexp(self.log_capital, log_w)
         log_capital += log_b
-        shares = log_capital + bettors.log_weight
-        top = max(float(shares.max()), log_wait)
-        total = float(np.exp(shares - top).sum()) + math.exp(log_wait - top)
+        terms = log_capital + bettors.log_weight
+        top = max(float(terms.max()), log_wait)
+        total = float(np.exp(terms - top).sum()) + math.exp(log_wait - top)
         log_m = top + math.log(total)
         after = Capital(
             log_capital,
@@ -297,7 +297,7 @@ class Capital:
             self.alarms,
         )
         if self.alarm is None and log_m >= bettors.threshold:
-            k = int(shares.argmax())
+            k = int(terms.argmax())
             after = after._alarmed(bettors, k, row, after.start_row[k], log_m)
         return np.array([log_m]), after
 
@@ -362,7 +362,7 @@ _CHUNK = 16 * _DEGREE
 
 
 def beta_interval(successes, n, delta, failures=None):
-    """Return the Beta(1/2, 1/2) mixture interval of a rate, valid at all times.
+    """Return the Beta(1/2, 1/2) mixture interval of a rate, anytime-valid.
 
     ``log B(1/2 + S, 1/2 + N - S) - log B(1/2, 1/2) - S log m - (N - S) log(1 - m) <
     log(1 / delta)`` (Robbins, 1970), convex in m.

@@ -16,7 +16,7 @@ from skood.utils._param_validation import Interval, StrOptions, validate_params
 from skood.utils._ties import GUARD
 
 _COUNT = [Interval(Integral, 0, None, closed="left")]
-_SHARE = [Interval(Real, 0, 1, closed="both")]
+_FRACTION = [Interval(Real, 0, 1, closed="both")]
 _ERROR = [Interval(Real, 0, 1, closed="neither")]
 
 # Largest number of samples of each kind in the search for sufficient sizes.
@@ -24,7 +24,7 @@ _MANY = 10**9
 
 
 @validate_params(
-    {"n_id": _COUNT, "tpr_min": _SHARE, "delta": _ERROR},
+    {"n_id": _COUNT, "tpr_min": _FRACTION, "delta": _ERROR},
     prefer_skip_nested_validation=True,
 )
 def min_accepted_id(n_id, tpr_min, delta):
@@ -90,7 +90,7 @@ def min_accepted_id(n_id, tpr_min, delta):
 
 
 @validate_params(
-    {"n_ood": _COUNT, "fpr_max": _SHARE, "delta": _ERROR},
+    {"n_ood": _COUNT, "fpr_max": _FRACTION, "delta": _ERROR},
     prefer_skip_nested_validation=True,
 )
 def max_accepted_ood(n_ood, fpr_max, delta):
@@ -206,16 +206,16 @@ def sizes_needed(tpr, fpr, n_id, n_ood, rank, count):
     def grown(n, percent):
         return math.ceil(n * percent / 100)
 
-    def room(percent):
+    def is_feasible(percent):
         return enough_id(grown(n_id, percent)) & enough_ood(grown(n_ood, percent))
 
     high = 100
-    while not room(high).any():
+    while not is_feasible(high).any():
         high *= 2
         if high * max(n_id, n_ood) > 100 * _MANY:
             return None
-    percent = _smallest(lambda p: room(p).any(), max(99, high // 2), high)
-    best = int(np.flatnonzero(room(percent))[0])
+    percent = _smallest(lambda p: is_feasible(p).any(), max(99, high // 2), high)
+    best = int(np.flatnonzero(is_feasible(percent))[0])
     return (
         _smallest(lambda n: enough_id(n)[best], n_id - 1, grown(n_id, percent)),
         _smallest(lambda n: enough_ood(n)[best], n_ood - 1, grown(n_ood, percent)),
@@ -352,9 +352,9 @@ def risk_upper_bound(
         return float(max_loss)
     delta = delta / n_candidates
     if method == "clopper_pearson":
-        share = clopper_pearson(int(np.count_nonzero(loss)), n, 1 - 2 * delta).high
+        fraction = clopper_pearson(int(np.count_nonzero(loss)), n, 1 - 2 * delta).high
     elif method == "betting":
-        share = betting_bound(loss / max_loss, delta)
+        fraction = betting_bound(loss / max_loss, delta)
     else:
-        share = hoeffding_bentkus(math.fsum(loss / max_loss), n, delta)
-    return float(max_loss * share)
+        fraction = hoeffding_bentkus(math.fsum(loss / max_loss), n, delta)
+    return float(max_loss * fraction)

@@ -25,10 +25,10 @@ class FDPPower(NamedTuple):
 def fdp_bound(pvalues, n_calibration, delta=0.1, method="local"):
     r"""Return upper bounds on the false discovery proportion of all selections.
 
-    The false discovery proportion of a selection is the share of in-distribution (ID)
-    samples in it. The bounds for the k samples with the smallest p-values hold for all
-    k at once, with a probability of at least :math:`1 - \delta`: so k, or the level of
-    a procedure, may be chosen after looking at the batch. One minus the bound is a
+    The false discovery proportion of a selection is the fraction of in-distribution
+    (ID) samples in it. The bounds for the k samples with the smallest p-values hold for
+    all k at once, with a probability of at least :math:`1 - \delta`: so k, or the level
+    of a procedure, may be chosen after looking at the batch. One minus the bound is a
     certified precision. Read more in the :ref:`User Guide <selection>`.
 
     Parameters
@@ -133,7 +133,7 @@ def _n_id(sizes, allowed, counts):
 
 
 def bound_of_selection(ranks, n, selected, delta, choice=None):
-    """Return the bound on the share of ID samples in a selection, or None.
+    """Return the bound on the fraction of ID samples in a selection, or None.
 
     `ranks` has shape (m, K). The bounds for each of the K detectors, at delta / K, hold
     for all sets and all detectors at once. So the smallest bound holds, and also the
@@ -183,10 +183,10 @@ def fdp_power(selected, is_ood):
     Returns
     -------
     fdp : float
-        The share of ID samples among the selected ones, 0 if none is selected.
+        The fraction of ID samples among the selected ones, 0 if none is selected.
 
     power : float
-        The share of OOD samples that are selected, NaN if there is none.
+        The fraction of OOD samples that are selected, NaN if there is none.
 
     Raises
     ------

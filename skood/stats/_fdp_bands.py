@@ -62,11 +62,11 @@ def _smallest_tails(n, rng):
     """Return min_r P(Beta(r, n + 1 - r) >= U_(r)) of a chunk of simulated draws."""
     u = np.sort(rng.random((_CHUNK, n)), axis=1)
     r = np.arange(1, n + 1)
-    share = (r - 0.5) / n
-    # the tail probability is about that of sqrt(2 n KL(share, u)), which is cheaper
-    entropy = xlogy(share, share) + xlogy(1 - share, 1 - share)
-    deviance = entropy - share * np.log(u) - (1 - share) * np.log1p(-u)
-    deviance[u < share] *= -1
+    fraction = (r - 0.5) / n
+    # the tail probability is about that of sqrt(2 n KL(fraction, u)), which is cheaper
+    entropy = xlogy(fraction, fraction) + xlogy(1 - fraction, 1 - fraction)
+    deviance = entropy - fraction * np.log(u) - (1 - fraction) * np.log1p(-u)
+    deviance[u < fraction] *= -1
     deviance[:, :_N_ENDS] = deviance[:, -_N_ENDS:] = np.inf
     n_candidates = min(_N_CANDIDATES, n)
     at = np.argpartition(deviance, n - n_candidates, axis=1)[:, n - n_candidates :]

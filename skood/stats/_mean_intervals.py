@@ -33,7 +33,7 @@ UNDEFINED = Estimate(math.nan, math.nan, math.nan)
 
 
 def clopper_pearson(successes, trials, confidence_level=0.95):
-    """Return a share with its exact two-sided interval; all NaN without trials."""
+    """Return a fraction with its exact two-sided interval; all NaN without trials."""
     if trials == 0:
         return UNDEFINED
     tail = (1.0 - confidence_level) / 2
@@ -124,8 +124,8 @@ def mean_interval(values, possible, confidence_level):
     if scale == 0:
         return Estimate(mean, least, least)
     if len(possible) == 2:
-        share = clopper_pearson(int(np.sum(values > least)), n, confidence_level)
-        return Estimate(mean, *(least + scale * end for end in share[1:]))
+        fraction = clopper_pearson(int(np.sum(values > least)), n, confidence_level)
+        return Estimate(mean, *(least + scale * end for end in fraction[1:]))
     tail = (1 - confidence_level) / 2
     # the lower end is the upper end for the distance to the largest value
     high = _upper_bound(np.clip((values - least) / scale, 0, 1), tail)

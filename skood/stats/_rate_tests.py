@@ -31,18 +31,18 @@ from skood.utils._warnings import warn
 _CELLS, _TAIL = 100, 1e-9
 
 
-def at_least(count, n, share):
-    """Return the p-value of "the share of accepted samples is at least `share`"."""
-    return float(binom.sf(count - 1, n, share)) if share > 0 else 0.0
+def at_least(count, n, fraction):
+    """Return the p-value of "at least a fraction `fraction` is accepted"."""
+    return float(binom.sf(count - 1, n, fraction)) if fraction > 0 else 0.0
 
 
-def at_most(count, n, share):
-    """Return the p-value of "the share of accepted samples is at most `share`".
+def at_most(count, n, fraction):
+    """Return the p-value of "the fraction of accepted samples is at most `fraction`".
 
     It also tests a bound on the selective risk, where `count` of `n` accepted samples
     have a loss: given their number, these are binomial.
     """
-    return float(binom.cdf(count, n, share)) if share < 1 else 0.0
+    return float(binom.cdf(count, n, fraction)) if fraction < 1 else 0.0
 
 
 def fixed_stake(bound, variance, n, delta):
@@ -138,19 +138,19 @@ def two_sample(N, n_id, F, n_ood, id_factor, ood_factor, delta):
     return min(1.0, gamma + float(probabilities.max()) + 2 * _TAIL)
 
 
-def _cumulated_binomial(counts, n, share):
-    """Return P(Bin(n, share) <= counts), of shape (n_cells, n_counts), 0 below 0.
+def _cumulated_binomial(counts, n, fraction):
+    """Return P(Bin(n, fraction) <= counts), of shape (n_cells, n_counts), 0 below 0.
 
-    The shape of `share` is (n_cells, 1).
+    The shape of `fraction` is (n_cells, 1).
     """
     counts = np.clip(counts, -1, n).astype(np.intp)
     least = int(counts.min())
     values = np.arange(max(least, 0), int(counts.max()) + 1)
     with np.errstate(invalid="ignore"):
         if values.size > counts.shape[1]:
-            probabilities = bdtr(np.maximum(counts, 0), n, share)
+            probabilities = bdtr(np.maximum(counts, 0), n, fraction)
         else:  # few counts, which are repeated
-            probabilities = bdtr(values, n, share)
+            probabilities = bdtr(values, n, fraction)
             columns = np.maximum(counts - max(least, 0), 0)
             probabilities = np.take_along_axis(probabilities, columns, axis=1)
     probabilities[counts < 0] = 0.0

@@ -183,7 +183,7 @@ def log_simple_jumper(p, *, jump=0.01, eps=(-1, 0, 1)):
         P-values in [0, 1], independent and uniform under the null hypothesis.
 
     jump : float, default=0.01
-        Share J in [0, 1] of the capital that is divided anew at each sample.
+        Fraction J in [0, 1] of the capital that is divided anew at each sample.
 
     eps : array-like of shape (n_bets,), default=(-1, 0, 1)
         Slopes e in [-2, 2]. (-1, 0) bets on low p-values only, "more OOD".
@@ -217,14 +217,14 @@ def log_simple_jumper(p, *, jump=0.01, eps=(-1, 0, 1)):
             f"eps must be a sequence of numbers in [-2, 2], got {eps}: other slopes "
             "make capitals negative."
         )
-    share, log_sum, path = np.full(len(eps), 1 / len(eps)), 0.0, np.empty(len(p))
+    capital, log_sum, path = np.full(len(eps), 1 / len(eps)), 0.0, np.empty(len(p))
     for t, value in enumerate(p):
-        share = ((1 - jump) * share + jump / len(eps)) * (1 + eps * (value - 0.5))
-        total = share.sum()
+        capital = ((1 - jump) * capital + jump / len(eps)) * (1 + eps * (value - 0.5))
+        total = capital.sum()
         if total == 0:
             path[t:] = -np.inf
             break
-        share /= total
+        capital /= total
         log_sum += np.log(total)
         path[t] = log_sum
     return path

@@ -32,7 +32,7 @@ _CACHE_BYTES = 16 * 2**20
 # From this length on, rows outside of the cache are multiplied one by one.
 _LONG_ROW_BYTES = 512
 
-# A squared distance below this share of the squared length of the point is computed
+# A squared distance below this fraction of the squared length of the point is computed
 # from the difference: otherwise fewer than ten digits may be accurate.
 _CANCELS = 1e-6
 
@@ -49,10 +49,10 @@ _VECDOT = getattr(np, "vecdot", None)
 # Arrays in another precision or on a torch device, by the id of the array and these.
 _COPIES: dict = {}
 
-# Bytes of the temporaries of a chunk on a GPU: at most this, and a share of what is
+# Bytes of the temporaries of a chunk on a GPU: at most this, and a fraction of what is
 # free; at least what a CPU is given.
 _GPU_CHUNK_BYTES = 2**30
-_FREE_SHARE = 5
+_FREE_FRACTION = 5
 
 
 def has_finite_squares(array):
@@ -121,13 +121,13 @@ def chunk_bytes(device, size):
 
     At most a fifth of the free memory of CUDA, at least `size`, as on the CPU.
     """
-    free = _FREE_SHARE * _GPU_CHUNK_BYTES
+    free = _FREE_FRACTION * _GPU_CHUNK_BYTES
     if device.type == "cuda":
         from torch import cuda
 
         cached = cuda.memory_reserved(device) - cuda.memory_allocated(device)
         free = cuda.mem_get_info(device)[0] + cached
-    return max(size, min(_GPU_CHUNK_BYTES, free // _FREE_SHARE))
+    return max(size, min(_GPU_CHUNK_BYTES, free // _FREE_FRACTION))
 
 
 def to_device(array, device):

@@ -15,9 +15,10 @@ from skood.utils._metaestimators import take_rows, unwrap, unwrapped
 from skood.utils._sample_keys import compared_keys, drawn_samples
 from skood.utils._warnings import warn
 
-# Least share of training samples among calibration samples for a warning; level of the
-# test against repeated samples; pairs that count without a test if no others are equal.
-_LEAST_SHARE = 0.05
+# Least fraction of training samples among calibration samples for a warning; level of
+# the test against repeated samples; pairs that count without a test if no others are
+# equal.
+_LEAST_FRACTION = 0.05
 _LEVEL = 1e-4
 _FEW_SHARED = 5
 
@@ -28,10 +29,10 @@ _MAX_PIPED = 500
 def calibration_folds(n_samples, y, calibration, random_state, groups=None):
     """Return pairs of training samples (or None) and held-out samples, one per fold.
 
-    `calibration` is the share of held-out samples, the number of shuffled folds, a
+    `calibration` is the fraction of held-out samples, the number of shuffled folds, a
     splitter of the user (which alone is passed `y`), or "same". Folds are not
     stratified: held-out samples must be exchangeable with new ones, or p-values and
-    bounds are not valid. With `groups` of shape (n_samples,), a share or a number of
+    bounds are not valid. With `groups` of shape (n_samples,), a fraction or a number of
     folds holds out whole groups.
     """
     rng = check_random_state(random_state)
@@ -65,15 +66,15 @@ def calibration_folds(n_samples, y, calibration, random_state, groups=None):
     ]
 
 
-def _held_out_groups(groups, share, rng):
-    """Return the training samples, and the samples of a share of the groups."""
+def _held_out_groups(groups, fraction, rng):
+    """Return the training samples, and the samples of a fraction of the groups."""
     names, codes = np.unique(groups, return_inverse=True)
     if len(names) < 2:
         raise ValueError(
-            f"calibration={share} holds out whole groups, but there is one group only, "
-            f"{names.tolist()[0]!r}. Give samples of more groups."
+            f"calibration={fraction} holds out whole groups, but there is one group "
+            f"only, {names.tolist()[0]!r}. Give samples of more groups."
         )
-    n_held_out = min(max(1, round(share * len(names))), len(names) - 1)
+    n_held_out = min(max(1, round(fraction * len(names))), len(names) - 1)
     held_out = np.isin(codes, rng.permutation(len(names))[:n_held_out])
     return np.flatnonzero(~held_out), rng.permutation(np.flatnonzero(held_out))
 
@@ -144,12 +145,12 @@ def _n_training(n_stored, stored, keys, n_samples):
     n_shared = int((np.isin(pairs, stored) & np.isin(pairs, keys)).sum())
     chance = 2 * n * m / ((n + m) * (n + m - 1))
     n_within = len(pairs) - n_shared
-    share = (n_shared - n_within * chance / (1 - chance)) / m * n_stored / n
-    if share < _LEAST_SHARE:
+    fraction = (n_shared - n_within * chance / (1 - chance)) / m * n_stored / n
+    if fraction < _LEAST_FRACTION:
         return ""
     by_chance = bdtrc(n_shared - 1, len(pairs), chance)
     if by_chance > _LEVEL and (n_within or n_shared < _FEW_SHARED):
         return ""
     if (n, m) == (n_stored, n_samples):
         return str(np.isin(keys, stored).sum())
-    return f"About {min(share, 1.0) * n_samples:.0f}"
+    return f"About {min(fraction, 1.0) * n_samples:.0f}"

@@ -19,7 +19,7 @@ from skood.utils._metaestimators import take_rows
 from skood.utils._optional import is_instance
 from skood.utils._warnings import warn
 
-# Share of samples from which it is unusual that they are labeled as OOD for a fit.
+# Fraction of samples from which it is unusual that they are labeled as OOD for a fit.
 _MANY_OOD = 0.2
 
 

@@ -224,10 +224,10 @@ def _is_raw(error):
     *_, module = _modules(error)
     if isinstance(error, OverflowError):
         return True
-    room = module.split(".")[0]
-    if room == "sklearn" and not isinstance(error, ValueError):
+    package = module.split(".")[0]
+    if package == "sklearn" and not isinstance(error, ValueError):
         return module not in _VALIDATION  # arithmetic on objects or dates
-    return room not in ("skood", "sklearn")
+    return package not in ("skood", "sklearn")
 
 
 def _modules(error):

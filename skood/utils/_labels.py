@@ -139,7 +139,7 @@ def _as_table(y):
                 f"{lengths[0]} to {lengths[-1]}."
             )
         kinds = {isinstance(value, str) for row in lists for value in row}
-        # NumPy would turn numbers beside text into text
+        # NumPy would turn numbers next to text into text
         table = np.array(lists, dtype=object if len(kinds) == 2 else None)
     else:
         table = np.asarray(to_numpy(y))

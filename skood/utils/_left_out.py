@@ -65,37 +65,39 @@ def drawn_copies(keys, weight=None, limit=MAX_OFFSET_ROWS):
     in all, those with the smallest `copy_numbers` are drawn.
     """
     if weight is None:
-        indices, shares, counts = np.arange(keys.n_samples), None, None
+        indices, copy_weights, counts = np.arange(keys.n_samples), None, None
     else:
-        indices, shares = units(weight)
+        indices, copy_weights = units(weight)
         counts = unit_counts(weight)
     if limit is None or len(indices) <= limit:
-        return indices, shares
+        return indices, copy_weights
     numbers = copy_numbers(keys.values, counts)
     drawn = np.sort(np.argpartition(numbers, limit)[:limit])
-    return indices[drawn], None if shares is None else shares[drawn]
+    return indices[drawn], None if copy_weights is None else copy_weights[drawn]
 
 
 @dataclass(frozen=True)
 class LeftOutFold:
     """Copies that are scored by a fit without them: ``positions`` in `drawn`.
 
-    ``gone`` are the samples of the copies that this fit leaves out, and ``shares`` the
-    weights of these copies, None without weights.
+    ``gone`` are the samples of the copies that this fit leaves out, and
+    ``copy_weights`` the weights of these copies, None without weights.
     """
 
     positions: np.ndarray
     gone: np.ndarray
-    shares: np.ndarray | None
+    copy_weights: np.ndarray | None
 
     def others(self, weight, n_samples):
         """Return the samples of the fit, and their weights (None without weights)."""
-        if self.shares is None:
+        if self.copy_weights is None:
             return np.delete(np.arange(n_samples), self.gone), None
-        return remaining_weight(weight, self.gone, self.shares)
+        return remaining_weight(weight, self.gone, self.copy_weights)
 
 
-def folds(keys, drawn, y=None, n_folds=None, weight=None, shares=None, n_seen=None):
+def folds(
+    keys, drawn, y=None, n_folds=None, weight=None, copy_weights=None, n_seen=None
+):
     """Split drawn samples into folds that are left out of fits.
 
     All copies of a sample are in one fold, by its key: a fit that has seen a copy would
@@ -107,8 +109,8 @@ def folds(keys, drawn, y=None, n_folds=None, weight=None, shares=None, n_seen=No
     samples, and of each class at least one sample is left. A sample that is alone in
     its class is in no fold. Empty if no sample can be left out.
 
-    With weights (n_samples,), `drawn` and `shares` are from `drawn_copies`. `n_seen`:
-    the number of samples of the fit, if these are drawn from more.
+    With weights (n_samples,), `drawn` and `copy_weights` are from `drawn_copies`.
+    `n_seen`: the number of samples of the fit, if these are drawn from more.
     """
     counts = np.ones(keys.n_samples, np.intp) if weight is None else unit_counts(weight)
     n_copies = int(counts.sum()) if n_seen is None else n_seen
@@ -146,9 +148,11 @@ def folds(keys, drawn, y=None, n_folds=None, weight=None, shares=None, n_seen=No
                 break
             # a class would be gone: no fit leaves out its samples
             members = members[~lost[codes[drawn[members]]]]
-        gone_shares = None if weight is None else np.append(weight[whole], shares[ones])
+        gone_weights = (
+            None if weight is None else np.append(weight[whole], copy_weights[ones])
+        )
         if len(members):
-            left_out.append(LeftOutFold(members, gone, gone_shares))
+            left_out.append(LeftOutFold(members, gone, gone_weights))
     return left_out
 
 
@@ -160,11 +164,11 @@ def _wholes(contents, codes, counts, totals):
     return pairs[is_whole] % n_contents
 
 
-def _dealt(numbers, sizes, codes, share, n_copies):
+def _dealt(numbers, sizes, codes, fraction, n_copies):
     """Deal copies into folds, equal numbers together; return their positions.
 
     `sizes`: how many copies of `n_copies` a fit loses with each number. There is a fold
-    for each 1 / `share` of them.
+    for each 1 / `fraction` of them.
     """
     _, first, items = np.unique(numbers, return_index=True, return_inverse=True)
     if len(first) == 0:
@@ -173,7 +177,7 @@ def _dealt(numbers, sizes, codes, share, n_copies):
     lowest = np.full(len(first), codes.max())
     np.minimum.at(lowest, items, codes)  # copies may have different labels
     total = int(sizes.sum())
-    n_piles = min(len(first), max(1, int(np.ceil(share * total - 1e-9))))
+    n_piles = min(len(first), max(1, int(np.ceil(fraction * total - 1e-9))))
     if n_piles == 1 and total == n_copies:
         n_piles = 2
     order = np.argsort(lowest, kind="stable")
@@ -202,12 +206,14 @@ def _balanced(sizes, codes, n_piles):
     return assigned
 
 
-def found_scores(scores, shares=None):
+def found_scores(scores, copy_weights=None):
     """Return scores that are not NaN, with their weights; None if there is none."""
     valid = ~np.isnan(scores)
     if not valid.any():
         return None
-    return weighted(scores[valid], None if shares is None else shares[valid])
+    return weighted(
+        scores[valid], None if copy_weights is None else copy_weights[valid]
+    )
 
 
 def compared_samples(keys, chosen, weight):

@@ -19,9 +19,10 @@ def import_optional(module, purpose, extra=None):
         return import_module(module)
     except ImportError as error:
         package = module.split(".")[0]
-        asked = f'"skood[{extra}]"' if extra else package
+        requirement = f'"skood[{extra}]"' if extra else package
         raise ImportError(
-            f"{purpose} needs {package}, which is not installed: pip install {asked}."
+            f"{purpose} needs {package}, which is not installed: pip install "
+            f"{requirement}."
         ) from error
 
 

@@ -39,7 +39,7 @@ def _imported_libraries(*imported):
 def _n_threads():
     """Return the number of threads of the libraries below NumPy.
 
-    1 with ``OMP_NUM_THREADS=1``, or in a process of joblib where all cores are in use.
+    1 with ``OMP_NUM_THREADS=1``, or in a process of joblib where all cores are busy.
     """
     libraries = _libraries().lib_controllers
     return max((library.num_threads for library in libraries), default=1)
@@ -74,7 +74,7 @@ class _OneThread:
     """Limit OpenBLAS to one thread in a block; blocks of several threads may overlap.
 
     Threads of a product that takes less than some milliseconds mostly wait for each
-    other, and spin: beside busy processes this takes a hundred times the time of the
+    other, and spin: next to busy processes this takes a hundred times the time of the
     product. The limit is the process's, so that the first block sets it and the last
     one restores it. OpenMP has a limit per thread, and is left as it is.
     """

@@ -110,8 +110,8 @@ def merged_keys(*stored):
         return None
     rng = np.random.default_rng(0)
     n_samples = sum(n for n, _ in stored)
-    share = min(1.0, _MAX_STORED / n_samples)
-    parts = [rng.permutation(keys)[: math.ceil(share * n)] for n, keys in stored]
+    fraction = min(1.0, _MAX_STORED / n_samples)
+    parts = [rng.permutation(keys)[: math.ceil(fraction * n)] for n, keys in stored]
     return n_samples, np.concatenate(parts)
 
 

@@ -19,19 +19,19 @@ from skood.utils._weights import first_above, weighted_quantile
 #: The sides of equal scores in `numpy.searchsorted`.
 SIDES: tuple[Literal["left"], Literal["right"]] = "left", "right"
 
-# Guard against rounding in ceil and floor of a share times a count, so that 0.7 of 10
-# samples are 7 samples; smaller amounts are no violation.
+# Guard against rounding in ceil and floor of a fraction times a count, so that 0.7 of
+# 10 samples are 7 samples; smaller amounts are no violation.
 GUARD = 1e-9
 
-# Scores whose difference is less than this share of their spread, and less than ten
-# times this share of their magnitude, are tied.
+# Scores whose difference is less than this fraction of their spread, and less than ten
+# times this fraction of their magnitude, are tied.
 _ROUNDING = 1e-5
 
 # A number that exceeds its bound by less than this relative amount equals it, if both
 # are fractions such as k / (n + 1), computed with rounding.
 _SLACK = 1e-12
 
-# A spread that is a smaller share of the typical magnitude than this is rounding.
+# A spread that is a smaller fraction of the typical magnitude than this is rounding.
 _COLLAPSED = 1e-6
 
 # With at least this many scores, sorting one array of keys is faster than `argsort`.
@@ -40,7 +40,7 @@ _MANY = 1000
 # Scores are clipped at this magnitude to compute their spread.
 _LARGE = 1e300
 
-# Shares of scores in each tail, outside the range that is their spread: the first
+# Fractions of scores in each tail, outside the range that is their spread: the first
 # whose range is not within rounding errors.
 _TAILS = 0.25, 0.05, 0.0
 
@@ -188,8 +188,8 @@ def threshold_between(low, high, scores, weight=None):
     return float(low)
 
 
-def threshold_at(scores, share, weight=None):
-    """Return a threshold that at most a share of the (weight of the) scores is below.
+def threshold_at(scores, fraction, weight=None):
+    """Return a threshold with at most a fraction of the (weight of) scores below it.
 
     Scores tied with the quantile of this level are above it: it is in the middle of the
     widest gap whose upper end is at most the quantile and tied with it, or below all
@@ -197,13 +197,13 @@ def threshold_at(scores, share, weight=None):
     """
     # a product such as 0.29 * 100 may be rounded down
     if weight is None:
-        rank = int(share * len(scores) * (1 + 1e-12))
+        rank = int(fraction * len(scores) * (1 + 1e-12))
         ranked, ranked_weight = np.sort(scores), None
     else:
         order = np.argsort(scores)
         ranked, ranked_weight = scores[order], weight[order]
         ends = np.cumsum(ranked_weight)
-        rank = first_above(ends, share * ends[-1] * (1 + 1e-12))
+        rank = first_above(ends, fraction * ends[-1] * (1 + 1e-12))
     top = float(ranked[rank])
     if not np.isfinite(top):
         return top

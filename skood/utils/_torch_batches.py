@@ -104,12 +104,12 @@ class DatasetRows:
             **options,
         )
         labels = []
-        for asked, batch in zip(batches, loader, strict=True):
+        for requested, batch in zip(batches, loader, strict=True):
             X = _samples(batch)
-            if len(X) != len(asked):
+            if len(X) != len(requested):
                 raise ValueError(
                     f"The collate_fn of the loader gave {len(X)} samples for "
-                    f"{len(asked)} items: there must be one sample for each."
+                    f"{len(requested)} items: there must be one sample for each."
                 )
             if not self._knows_labels:
                 labels.append(_labels(batch, len(X)))

@@ -96,9 +96,11 @@ def units(weight):
     """
     counts, sizes = unit_counts(weight), _sizes(weight)
     indices = np.repeat(np.arange(len(weight)), counts)
-    shares = np.ones(len(indices))
-    shares[np.cumsum(counts) - 1] = sizes - (counts - 1)
-    return indices, shares if sizes is weight else shares * (weight.sum() / _MAX_UNITS)
+    copy_weights = np.ones(len(indices))
+    copy_weights[np.cumsum(counts) - 1] = sizes - (counts - 1)
+    return indices, copy_weights if sizes is weight else copy_weights * (
+        weight.sum() / _MAX_UNITS
+    )
 
 
 def repeated_rows(samples, weight, what):
@@ -116,12 +118,13 @@ def repeated_rows(samples, weight, what):
     return np.repeat(samples, counts, axis=0)
 
 
-def remaining_weight(weight, left_out, shares):
+def remaining_weight(weight, left_out, copy_weights):
     """Return which samples are left, and their weights, without units of some.
 
-    `left_out` are the samples of the units, with repeats, and `shares` their weights.
+    `left_out` are the samples of the units, with repeats, and `copy_weights` their
+    weights.
     """
-    left = weight - np.bincount(left_out, weights=shares, minlength=len(weight))
+    left = weight - np.bincount(left_out, weights=copy_weights, minlength=len(weight))
     remaining = np.flatnonzero(left > _ROUNDING * weight)
     return remaining, left[remaining]
 
@@ -136,18 +139,18 @@ def first_above(ends, level):
     return min(int(np.searchsorted(ends, level, side="right")), len(ends) - 1)
 
 
-def weighted_quantile(ranked, ends, share):
+def weighted_quantile(ranked, ends, level):
     """Return a quantile of sorted values with cumulated weights `ends` (None: equal).
 
     For integer weights it is the quantile of repeated values in the arithmetic of
     `numpy.quantile`, which interpolates between the values of the ranks next to
-    ``share * (n - 1)``; n is the sum of the weights. Weights whose sum is less than the
+    ``level * (n - 1)``; n is the sum of the weights. Weights whose sum is less than the
     number of values are scaled to it.
     """
     total = len(ranked) if ends is None else ends[-1]
     if ends is not None and total < len(ends):
         ends, total = ends * (len(ends) / total), float(len(ends))
-    position = share * (total - 1)
+    position = level * (total - 1)
     rank = int(position)
     if ends is None:
         low, high = float(ranked[rank]), float(ranked[min(rank + 1, total - 1)])

@@ -14,7 +14,7 @@ from skood.base import BaseDetector
 
 __all__ = ["all_estimators"]
 
-ROOMS = (
+SUBPACKAGES = (
     "base",
     "combine",
     "detectors",
@@ -86,8 +86,8 @@ def all_estimators(kind=None):
     if kind is not None and kind not in _KINDS:
         raise ValueError(f"kind must be None or one of {sorted(_KINDS)}, got {kind!r}.")
     estimators = {}
-    for room in ROOMS:
-        module = importlib.import_module(f"skood.{room}")
+    for package in SUBPACKAGES:
+        module = importlib.import_module(f"skood.{package}")
         for name in module.__all__:
             value = getattr(module, name)
             if (

@@ -116,8 +116,8 @@ _RANDOM_LABELS = (
     "class is correctly classified, and the class has no pattern; the error states it."
 )
 _TIES = (
-    "Few trees give few values: with so many ties no threshold rejects the asked "
-    "share of the samples."
+    "Few trees give few values: with so many ties no threshold rejects the requested "
+    "fraction of the samples."
 )
 _TAKES_NAN = "A forest takes missing values, so NaN in X is no error."
 _ONE_WIDTH = (
@@ -183,8 +183,8 @@ _FITS_ON_NUMBERS = (
 )
 
 _NEW_SAMPLES = (
-    "The check asks for the share `contamination` of the training samples; here it is "
-    "the share of new ones, from scores of samples that are left out of the fit."
+    "The check asks for the fraction `contamination` of the training samples; here it "
+    "is the fraction of new ones, from scores of samples that are left out of the fit."
 )
 _OUTLIERS = ("check_outliers_train", "check_outliers_fit_predict")
 
@@ -393,10 +393,10 @@ def _raises(kind, function, says):
     raise AssertionError(f"Expected {kind.__name__} with {says!r}, nothing raised")
 
 
-def _share_name(detector):
-    """Return the name of the parameter that is the share of samples to reject."""
-    has_share = "contamination" in detector.get_params(deep=False)
-    return "contamination" if has_share else "alpha"
+def _fraction_name(detector):
+    """Return the name of the parameter that is the fraction of samples to reject."""
+    has_fraction = "contamination" in detector.get_params(deep=False)
+    return "contamination" if has_fraction else "alpha"
 
 
 def check_polarity(detector):
@@ -440,10 +440,10 @@ def check_score_type(detector):
 def check_offset(detector):
     """Check that `decision_function` and `predict` use an increasing `offset_`."""
     X, y, _ = _data()
-    name = _share_name(detector)
+    name = _fraction_name(detector)
     assert name in detector.get_params(deep=False), (
-        "A detector must have a share of ID samples to reject: contamination, or the "
-        "level alpha"
+        "A detector must have a fraction of ID samples to reject: contamination, or "
+        "the level alpha"
     )
     offsets = []
     for level in (0.05, 0.2, 0.5):
@@ -467,47 +467,47 @@ def _id_samples(n_samples, rng):
 
 
 def _rejected(detector, n_samples, least, most, seconds):
-    """Return shares of new samples rejected by `least` to `most` fits."""
-    shares: list[float] = []
+    """Return fractions of new samples rejected by `least` to `most` fits."""
+    fractions: list[float] = []
     start = time.perf_counter()
-    while len(shares) < least or (
-        len(shares) < most and time.perf_counter() - start < seconds
+    while len(fractions) < least or (
+        len(fractions) < most and time.perf_counter() - start < seconds
     ):
-        rng = np.random.default_rng([n_samples, len(shares)])
+        rng = np.random.default_rng([n_samples, len(fractions)])
         fitted = _fit(detector, *_id_samples(n_samples, rng))
         X, _ = _id_samples(_N_NEW, rng)
-        shares.append(float(np.mean(fitted.predict(X) == -1)))
-    return np.array(shares)
+        fractions.append(float(np.mean(fitted.predict(X) == -1)))
+    return np.array(fractions)
 
 
 def check_contamination(detector):
-    """Check that the mean share of new ID samples rejected is `contamination`.
+    """Check that the mean fraction of new ID samples rejected is `contamination`.
 
     The level of a threshold at one of n scores has a Beta distribution, with the
-    variance c (1 - c) / (n + 2), and the share of m new samples below it a binomial
+    variance c (1 - c) / (n + 2), and the fraction of m new samples below it a binomial
     distribution. Thresholds may be computed from 1,000 of the samples, or from 200 for
     slow detectors, so that one or two fits are not conclusive, and may lie between two
     scores. Levels of detectors without `contamination` are upper bounds. A class whose
     docstring explains why its level is not exact has ``_keeps_contamination = False``.
     """
     keeps = getattr(detector, "_keeps_contamination", True)
-    if not keeps or _share_name(detector) != "contamination":
+    if not keeps or _fraction_name(detector) != "contamination":
         return
     level = 0.1
     detector = clone(detector).set_params(contamination=level)
     for n_samples, least, most in ((200, 3, 40), (2000, 1, 8)):
-        shares = _rejected(detector, n_samples, least, most, seconds=0.5)
-        n_scores = min(n_samples, 1000 if len(shares) > 2 else 200)
+        fractions = _rejected(detector, n_samples, least, most, seconds=0.5)
+        n_scores = min(n_samples, 1000 if len(fractions) > 2 else 200)
         variance = level * (1 - level) * (1 / (n_scores + 2) + 1 / _N_NEW)
-        if len(shares) > 2:  # larger if fewer samples are held out
-            variance = max(variance, shares.var(ddof=1))
-        noise = 4 * np.sqrt(variance / len(shares)) + 1 / (n_scores + 1)
-        gap = abs(shares.mean() - level)
+        if len(fractions) > 2:  # larger if fewer samples are held out
+            variance = max(variance, fractions.var(ddof=1))
+        noise = 4 * np.sqrt(variance / len(fractions)) + 1 / (n_scores + 1)
+        gap = abs(fractions.mean() - level)
         assert gap <= noise, (
-            f"contamination={level} rejects {shares.mean():.4f} of new ID samples, as "
-            f"the mean of {len(shares)} fits on {n_samples} samples each: the noise is "
-            f"at most {noise:.4f}. Take the threshold from scores of samples that are "
-            "left out of the fit"
+            f"contamination={level} rejects {fractions.mean():.4f} of new ID samples, "
+            f"as the mean of {len(fractions)} fits on {n_samples} samples each: the "
+            f"noise is at most {noise:.4f}. Take the threshold from scores of samples "
+            "that are left out of the fit"
         )
 
 
@@ -563,8 +563,8 @@ def _repeated(n_samples=210):
 
 def _fits_on_ties(detector, X, y):
     """Yield detectors fitted on `X`, and the type of the data they are fitted on."""
-    for share in (0.05, 0.3):
-        detector = clone(detector).set_params(**{_share_name(detector): share})
+    for fraction in (0.05, 0.3):
+        detector = clone(detector).set_params(**{_fraction_name(detector): fraction})
         yield _fit(detector, X, y), np.float64
     if "estimator" not in detector.get_params(deep=False):
         return
@@ -665,9 +665,9 @@ def check_bad_input(detector):
         _raises(ValueError, partial(fitted.score_samples, broken), says)
         _raises(ValueError, partial(clone(detector).fit, broken, y), says)
     _raises(ValueError, lambda: fitted.score_samples(X[:, :-1]), "features")
-    name = _share_name(fitted)
+    name = _fraction_name(fitted)
     most = 0.5 if name == "contamination" else 1.0
-    for value in (0.0, most + 0.1, -1.0):  # the share of ID samples to reject
+    for value in (0.0, most + 0.1, -1.0):  # the fraction of ID samples to reject
         bad = clone(detector).set_params(**{name: value})
         _raises(ValueError, partial(bad.fit, X, y), name)
     _raises(ValueError, lambda: clone(detector).fit(X, y[:-1]), "inconsistent")

@@ -160,7 +160,7 @@ def test_without_pandas(files, monkeypatch, capsys):
         ("alone.csv", "The classes odd of the label column 'kind' of"),
         ("holes.csv", "1 of 120 rows of the label column 'kind' of h"),
         ("few.csv", "few.csv has 3 rows; at least 10 are needed to f"),
-        ("text.csv", "text.csv has no numeric columns beside the lab"),
+        ("text.csv", "text.csv has no numeric columns next to the lab"),
         (
             "constant.csv",
             "Columns of constant.csv have a single value or none: same, none. "

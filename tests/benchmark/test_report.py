@@ -164,7 +164,7 @@ def test_values_and_marks(written):
         "auroc": "Area under",
         "aupr_in": "Average precision of finding the ID",
         "aupr_out": "Average precision of finding the OOD",
-        "fpr_at_tpr": "Share of the OOD",
+        "fpr_at_tpr": "Fraction of the OOD",
         "detection_error": "Error rate",
     }
     for metric, caption in captions.items():
@@ -278,7 +278,7 @@ def test_no_classifier_no_risk(tmp_path):
     assert "Risk and coverage" not in text
     assert "1 detector, fitted" in text
     assert "network s" not in text
-    assert [row[0]["text"] for row in rows_of(actual, "Share of")] == [
+    assert [row[0]["text"] for row in rows_of(actual, "Fraction of")] == [
         "detector",
         "knn",
     ]

@@ -183,7 +183,7 @@ def test_folder_errors(tmp_path):
 def test_missing_partner(tmp_path, kind):
     write(tmp_path, "t10k-", TEST)
     next(tmp_path.glob(f"*{kind}*")).unlink()
-    with pytest.raises(FileNotFoundError, match=f"has no {kind} file beside it"):
+    with pytest.raises(FileNotFoundError, match=f"has no {kind} file next to it"):
         load_idx_images(tmp_path)
 
 

@@ -451,7 +451,7 @@ def test_weighted_statements():
     assert point.tpr == pytest.approx(np.average(everyone, weights=weight), abs=0.02)
     text = str(point.certificate) + point.certificate.assumptions
     assert "for the weighted distribution" in text
-    assert "only approximately for the distributions in use" in text
+    assert "only approximately for the distributions at deployment" in text
     # the unit of the weights does not matter
     scaled = {"sample_weight_id": 8 * weight, "weight_max": 48.0, "random_state": 0}
     again = certified(RULE, *data, **scaled)
@@ -656,7 +656,7 @@ def test_precision_in_use_in_the_certificate():
     assert [s.text for s in certificate.statements] == [
         "TPR >= 0.6",
         "selective risk <= 0.3",
-        "precision in use >= 0.9",
+        "precision at deployment >= 0.9",
     ]
     assert certificate.n_unlabeled == 3000
     assert "1200 ID, 600 OOD and 3000 unlabeled samples certify" in str(certificate)

@@ -128,7 +128,9 @@ def test_path_of_a_mixture(vector):
     wrong = (samples.loss + samples.is_ood)[accepted]
     assert statement.estimate == pytest.approx(wrong.mean())
     assert point.objective == pytest.approx(-accepted.mean())
-    assert "mixture of ID and OOD samples in use" in point.certificate.assumptions
+    assert (
+        "mixture of ID and OOD samples at deployment" in point.certificate.assumptions
+    )
 
     graded = _of_vector(vector, "graded_loss")
     point = certify_path(rule, i["path"], graded, MIXTURE, two_valued=False)

@@ -705,13 +705,13 @@ def test_invalid_class_priors():
         class_prior(proba)
     with pytest.raises(ValueError, match="method='bbse' needs confusion"):
         class_prior(proba, method="bbse")
-    with pytest.raises(ValueError, match="prior must have 2 positive shares"):
+    with pytest.raises(ValueError, match="prior must have 2 positive fractions"):
         class_prior(proba, [1.0, 0.0])
     with pytest.raises(ValueError, match="confusion is nearly singular"):
         class_prior(proba, method="bbse", confusion=[[0.5, 0.5], [0.5, 0.5]])
     with pytest.raises(ValueError, match=r"confusion must have shape \(2, 2\), got"):
         class_prior(proba, method="bbse", confusion=[[1.0]])
-    with pytest.raises(ValueError, match="new_prior must have 2 shares"):
+    with pytest.raises(ValueError, match="new_prior must have 2 fractions"):
         shift_posteriors(proba, [0.5, 0.5], [-1.0, 2.0])
 
 

@@ -239,7 +239,7 @@ def test_certificate_has_a_statement_per_bound():
     for statement in certificate.statements:
         name = "OOD" if "OOD" in statement.text else "risk"
         share = bounds[name]
-        assert statement.text == f"share rejected by the {name} score <= {share}"
+        assert statement.text == f"fraction rejected by the {name} score <= {share}"
         assert (statement.limit, statement.rate) == (share, None)
         assert_allclose(statement.estimate, rejected[name])
         rank = 300 - round(
@@ -255,7 +255,10 @@ def test_certificate_of_a_selective_risk():
     rule = TwoThresholds(0.1, 0.2, criterion="selective_risk")
     point = certify(rule, samples_of(*arrays), Certificate(delta=0.2), random_state=0)
     texts = [statement.text for statement in point.certificate.statements]
-    assert texts == ["share rejected by the OOD score <= 0.1", "selective risk <= 0.2"]
+    assert texts == [
+        "fraction rejected by the OOD score <= 0.1",
+        "selective risk <= 0.2",
+    ]
     risk = point.certificate.statements[1]
     assert (risk.rate, risk.estimate, risk.pvalue) == ("risk", point.risk, 0.1)
 

@@ -174,7 +174,7 @@ def _folded(X, y, weight=None, **options):
     """Return the fold of each copy, and the folds, in the order of `numpy.repeat`."""
     keys = SampleKeys(X)
     indices, shares = drawn_copies(keys, weight)
-    splits = folds(keys, indices, y, weight=weight, shares=shares, **options)
+    splits = folds(keys, indices, y, weight=weight, copy_weights=shares, **options)
     labels = np.full(len(indices), -1)
     for i, fold in enumerate(splits):
         labels[fold.positions] = i
@@ -412,7 +412,7 @@ def test_share_of_new_samples_of_a_forest_that_is_fitted():
 class _InSample(KNN):
     """A threshold from scores of samples that are their own neighbors."""
 
-    def _left_out_scores(self, outputs, y, indices, shares=None):
+    def _left_out_scores(self, outputs, y, indices, copy_weights=None):
         return self._scores(outputs.take(indices))
 
 

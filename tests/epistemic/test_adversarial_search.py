@@ -177,14 +177,16 @@ def test_judges_are_samples_that_all_models_share():
     schedule = AdversarialSearch(3, **STEP, eta=1.0, update_every=1)
     result = _search(tail, X[:2], [[0, 1], [0, 1]], batches, schedule, judges)
     plain = _search(tail, X[:2], [[0, 1], [0, 1]], batches, schedule)
-    assert torch.equal(plain.judged, plain.training_loss)
+    assert torch.equal(plain.evaluated, plain.training_loss)
     assert torch.equal(result.outputs, plain.outputs)
     for at in range(4):
         last = dict(module.named_parameters()) | tail.named(result.weights, at)
         with torch.no_grad():
             logits = torch.func.functional_call(module, last, (judges[0],))
             expected = nn.functional.cross_entropy(logits, judges[1])
-        assert float(result.judged[-1, at]) == pytest.approx(float(expected), abs=1e-10)
+        assert float(result.evaluated[-1, at]) == pytest.approx(
+            float(expected), abs=1e-10
+        )
 
 
 class Spare(nn.Module):

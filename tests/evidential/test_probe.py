@@ -442,7 +442,7 @@ def test_random_state_and_the_generators_of_torch(layer):
         (
             {"validation_fraction": 1e-3},
             (X, Y),
-            "leaves none beside one training sample",
+            "leaves none but one training sample",
         ),
         ({"tol": 1.0}, (X, Y), "tol=1.0 must be below 1: it is a fraction"),
     ],

@@ -567,7 +567,7 @@ def test_networks_that_copy_edges_are_sampled_sooner(monkeypatch):
             ValueError,
             r"must return a tensor with a loss for each sample: of shape \(54,\)",
         ),
-        ({"validation_fraction": 1e-9}, ValueError, "leaves none beside one training"),
+        ({"validation_fraction": 1e-9}, ValueError, "leaves none but one training"),
         ({"device": "abacus"}, ValueError, "Unknown device 'abacus'"),
     ],
 )

@@ -418,7 +418,7 @@ def test_too_large_components(monkeypatch):
     search.set_params(candidates=["a -> b", "c <-> d", "a and b and c -> d"])
     with pytest.warns(
         SkoodWarning,
-        match="1 of 3 candidates were not tried, or not always: beside the constraints "
+        match="1 of 3 candidates were not tried, or not always: next to the constraints "
         "found before they connect too many concepts for an exact partition function. "
         "Give fewer candidates, or max_constraints.",
     ):
@@ -526,7 +526,7 @@ def test_split_of_samples():
     with pytest.raises(
         ValueError,
         match=r"validation=0\.6 and test=0\.5 leave 0 ID samples of n_samples=10 to "
-        r"fit the estimator on\. Give more samples, or smaller shares\.",
+        r"fit the estimator on\. Give more samples, or smaller fractions\.",
     ):
         split_samples(np.arange(10), ood_rows, 0.6, 0.5, draw(0), keep_ood=False)
     with pytest.raises(ValueError, match="leave 1 OOD samples of n_samples=3"):

@@ -48,7 +48,7 @@ def test_line_is_the_curve():
         display.line_.get_xydata(), np.column_stack([curve.coverage, curve.risk])
     )
     assert legend_texts(display) == [f"mine (AURC = {aurc(Y, PRED, SCORE):.4f})"]
-    assert display.ax_.get_xlabel() == "coverage (share of ID samples accepted)"
+    assert display.ax_.get_xlabel() == "coverage (fraction of ID samples accepted)"
     assert display.ax_.get_ylabel() == "selective risk (low = good)"
     assert display.oracle_line_ is None
     assert display.random_line_ is None

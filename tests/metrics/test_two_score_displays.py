@@ -88,8 +88,8 @@ def test_lines_are_the_curves():
     assert [line.get_linestyle() for line in lines] == ["-", "--", "-."]
     assert len({line.get_color() for line in lines}) == 3
     assert display.point_ is display.bounds_ is display.random_line_ is None
-    assert display.ax_.get_xlabel() == "FPR: share of OOD samples accepted"
-    assert display.ax_.get_ylabel() == "TPR: share of ID samples accepted"
+    assert display.ax_.get_xlabel() == "FPR: fraction of OOD samples accepted"
+    assert display.ax_.get_ylabel() == "TPR: fraction of ID samples accepted"
 
 
 def test_single_score_without_ties_has_the_auroc():
@@ -289,9 +289,10 @@ def test_staircases_are_the_largest_precision_of_all_rules(prior, recall):
         assert_allclose(precision_drawn_at(line, recall), expected, rtol=1e-12)
         assert line.get_drawstyle() == "steps-pre"
     assert (
-        display.ax_.get_ylabel() == f"precision, if the share {prior} of samples is OOD"
+        display.ax_.get_ylabel()
+        == f"precision, if the fraction {prior} of samples is OOD"
     )
-    assert display.ax_.get_xlabel() == "recall: share of ID samples accepted"
+    assert display.ax_.get_xlabel() == "recall: fraction of ID samples accepted"
 
 
 def test_lines_are_the_curves_of_precision():

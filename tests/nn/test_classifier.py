@@ -224,7 +224,7 @@ def test_early_stopping_with_a_class_of_a_single_sample(iris):
 
 def test_early_stopping_without_validation_samples(quick):
     quick.set_params(training__early_stopping=True)
-    with pytest.raises(ValueError, match=r"0\.1 of 2 samples leaves none beside"):
+    with pytest.raises(ValueError, match=r"0\.1 of 2 samples leaves none but"):
         quick.fit([[0.0], [1.0]], [0, 1])
 
 

@@ -256,6 +256,6 @@ def test_errors_of_head_weights(head_weights, match):
 
 def test_shares_have_a_mean_of_1():
     clf = quick(head_weights={"third": 3.0}).fit(X, FRAME)
-    assert_array_equal(clf._shares(), [0.5, 1.5])
-    assert_array_equal(clf.set_params(head_weights=[7, 7])._shares(), [1, 1])
-    assert_array_equal(clf.set_params(head_weights=None)._shares(), [1, 1])
+    assert_array_equal(clf._factors(), [0.5, 1.5])
+    assert_array_equal(clf.set_params(head_weights=[7, 7])._factors(), [1, 1])
+    assert_array_equal(clf.set_params(head_weights=None)._factors(), [1, 1])

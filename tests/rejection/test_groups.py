@@ -313,9 +313,11 @@ def test_two_thresholds_within_groups(thresholds, tmp_path):
     dump(clf, tmp_path / "clf.skops")
     assert_array_equal(load(tmp_path / "clf.skops").predict(X_NEW, **labels), decisions)
     text = str(clf.report(X_NEW, Y_NEW, groups=SITE_NEW))
-    assert "certified: share rejected by the risk score <= 0.15 in group east" in text
+    assert (
+        "certified: fraction rejected by the risk score <= 0.15 in group east" in text
+    )
     row = next(line for line in text.splitlines() if line.startswith("north"))
-    assert row.endswith("risk score <= 0.15, share rejected by the OOD score <= 0.1")
+    assert row.endswith("risk score <= 0.15, fraction rejected by the OOD score <= 0.1")
 
 
 @pytest.mark.parametrize("guarantee", ["high_probability", "ltt", "expectation"])

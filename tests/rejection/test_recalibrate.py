@@ -343,7 +343,7 @@ def test_errors():
     clf.set_params(guarantee="high_probability")
     with pytest.raises(ValueError, match="only the 240 new ID samples"):
         clf.recalibrate(X_2, Y_2, choose="previous", window=240)
-    with pytest.raises(ValueError, match="TPR and FPR are shares of all samples"):
+    with pytest.raises(ValueError, match="TPR and FPR are fractions of all samples"):
         clf.recalibrate(X_2, Y_2, accepted_only=True)
     with pytest.raises(ValueError, match="labels of accepted samples certify bounds"):
         clf.set_params(rule=CostBased(0.2)).recalibrate(X_2, Y_2, accepted_only=True)

@@ -77,8 +77,8 @@ def test_classifier_is_drawn_with_fitted_parts():
     assert _line(CLF) == (
         f"{CLF.rule!r}; theta = 0, lam = {point.lam:.4g}, "
         f"ood_max = {point.ood_max:.4g}; certified: "
-        "share rejected by the risk score <= 0.2, "
-        "share rejected by the OOD score <= 0.1"
+        "fraction rejected by the risk score <= 0.2, "
+        "fraction rejected by the OOD score <= 0.1"
     )
     changed = copy(CLF).set_params(ood_detector=KNN(n_neighbors=77))
     labels = _labels(changed)

@@ -57,7 +57,7 @@ def test_class_with_a_single_sample(guarantee):
     with pytest.warns(
         SkoodWarning,
         match=r"All samples of 1 of 4 classes \(3\) are held out: .* never predicted.*"
-        "count as errors.* smaller calibration share",
+        "count as errors.* smaller calibration fraction",
     ):
         clf.fit(X, y)
     assert_array_equal(clf.estimator_.classes_, [0, 1, 2])

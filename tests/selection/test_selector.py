@@ -409,11 +409,11 @@ def test_text_of_the_warning():
     [
         (TWO, {"procedure": StepUp()}, "there are 2 detectors"),
         (TWO, {"calibration": 3}, "is cross-conformal"),
-        (TWO[1][1], {"calibration": 3, "delta": 0.1}, "delta bounds the share"),
+        (TWO[1][1], {"calibration": 3, "delta": 0.1}, "delta bounds the fraction"),
         (
             TWO,
             {"n_splits": 2, "delta": 0.1},
-            "delta bounds the share of false discoveries for one random split",
+            "delta bounds the fraction of false discoveries for one random split",
         ),
         (TWO[1][1], {"n_splits": 2, "calibration": 3}, "is cross-con"),
         (

@@ -19,7 +19,7 @@ from skood.selection import (
 )
 from skood.selection._best_of import auxiliary_counts
 from skood.selection._step_up import evalues_of
-from skood.selection._variants import _shares, weighted_counts
+from skood.selection._variants import _fractions, weighted_counts
 from skood.stats._ranks import check_pvalues
 from tests.selection._cases import orders, vector
 
@@ -156,7 +156,7 @@ def test_rate_under_a_shift():
 def test_checked_stream():
     arguments, expected = vector("S-lond")
     p = arguments["p"]
-    assert_allclose(_shares()[:8], expected["gamma"], rtol=1e-9)
+    assert_allclose(_fractions()[:8], expected["gamma"], rtol=1e-9)
     assert LOND(arguments["alpha"]).update(p).tolist() == expected["rejected"]
     stream = LOND(arguments["alpha"])
     assert [bool(stream.update(each)[0]) for each in p] == expected["rejected"]
@@ -175,7 +175,7 @@ def test_exact_rate_of_a_stream(places):
             selected = LOND(alpha).update(ranks / (n + 1))
             n_false = np.cumsum(selected & is_id)
             fdp.append(n_false / np.maximum(np.cumsum(selected), 1))
-    bound = alpha * np.cumsum(_shares()[:6] * is_id)
+    bound = alpha * np.cumsum(_fractions()[:6] * is_id)
     rate = np.mean(fdp, axis=0)
     assert (rate <= bound + 1e-12).all()
     assert rate[-1] > 0.2 * bound[-1]  # selected ID samples occur

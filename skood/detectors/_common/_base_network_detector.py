@@ -54,8 +54,8 @@ class NetworkDetector(BaseDetector):
             network = make_network(other.estimator_, device=self.device)
             other._fit_network(network, network.prepare(X), y, weight)
 
-        def score(other, left_out, shares):
-            return weighted(other._score(take_rows(X, left_out)), shares)
+        def score(other, left_out, copy_weights):
+            return weighted(other._score(take_rows(X, left_out)), copy_weights)
 
         return self._scores_of_refits(X, y, fit, score, weight=sample_weight)
 
@@ -75,10 +75,10 @@ class NetworkDetector(BaseDetector):
         """Return scores for the threshold; None if `fit` trained the network."""
         if not is_fixed(self.estimator):
             return None
-        drawn, shares = drawn_copies(SampleKeys(samples), weight)
+        drawn, copy_weights = drawn_copies(SampleKeys(samples), weight)
         whole = len(drawn) == samples.shape[0] and weight is None
         scores = self._score_network(network, samples if whole else samples[drawn])
-        return weighted(scores, shares)
+        return weighted(scores, copy_weights)
 
     def __sklearn_tags__(self):
         tags = wrapped_tags(super().__sklearn_tags__(), self.estimator)
@@ -109,7 +109,7 @@ def check_layers(layers, network, samples):
 
 
 def held_out_copies(keys, y, fraction, random_state, weight=None):
-    """Draw a share of the samples, at least one of each class not among them.
+    """Draw a fraction of the samples, at least one of each class not among them.
 
     At least one is drawn if one can be spared. Copies of a sample are drawn together,
     by its key, unless they are more than half of those to draw. `y` is (n_samples,) or
@@ -118,9 +118,9 @@ def held_out_copies(keys, y, fraction, random_state, weight=None):
     Returns the samples, sorted and with repeats by weight, the weights of their copies,
     None without `weight`, and the weights (n_samples,) that remain, 1 without.
     """
-    copies, shares = np.arange(keys.n_samples), np.ones(keys.n_samples)
+    copies, copy_weights = np.arange(keys.n_samples), np.ones(keys.n_samples)
     if weight is not None:
-        copies, shares = units(weight)
+        copies, copy_weights = units(weight)
     size = max(1, round(fraction * len(copies)))
     seed = random_state.randint(np.iinfo(np.int32).max)
     _, contents = np.unique(keys.values[copies], return_inverse=True)
@@ -141,6 +141,6 @@ def held_out_copies(keys, y, fraction, random_state, weight=None):
     if weight is None:
         rest[drawn] = 0.0
         return drawn, None, rest
-    remaining, left = remaining_weight(weight, copies[drawn], shares[drawn])
+    remaining, left = remaining_weight(weight, copies[drawn], copy_weights[drawn])
     rest[remaining] = left
-    return copies[drawn], shares[drawn], rest
+    return copies[drawn], copy_weights[drawn], rest

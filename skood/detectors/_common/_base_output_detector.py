@@ -387,37 +387,38 @@ class OutputDetector(BaseDetector):
             scores = self._scores_by_formula(sample, self._sample.labels)
         if scores is None:
             if self._learns:
-                drawn, shares = drawn_copies(
+                drawn, copy_weights = drawn_copies(
                     outputs.content, outputs.weight, self._max_offset_samples
                 )
             else:
-                drawn, shares = np.arange(outputs.n_samples), outputs.weight
-            scores = self._left_out_scores(outputs, y, drawn, shares)
+                drawn, copy_weights = np.arange(outputs.n_samples), outputs.weight
+            scores = self._left_out_scores(outputs, y, drawn, copy_weights)
         if hasattr(self, "_sample") and not hasattr(self, "partial_fit"):
             del self._sample  # no more samples can be added
         return scores
 
-    def _left_out_scores(self, outputs, y, drawn, shares=None):
+    def _left_out_scores(self, outputs, y, drawn, copy_weights=None):
         """Return scores of training samples, each from a fit without it.
 
-        With weights, `drawn` are copies of weights `shares`, and the result is a pair.
+        With weights, `drawn` are copies with `copy_weights`, and the result is a pair.
         """
         if not self._learns:
             whole = len(drawn) == outputs.n_samples  # then a file is not copied
             return weighted(
-                self._scores(outputs if whole else outputs.take(drawn)), shares
+                self._scores(outputs if whole else outputs.take(drawn)), copy_weights
             )
         if hasattr(self, "_added"):
             scores = self._scores_by_formula(
-                outputs.take(drawn).weighted(shares), None if y is None else y[drawn]
+                outputs.take(drawn).weighted(copy_weights),
+                None if y is None else y[drawn],
             )
             if scores is not None:
                 return scores
         if UNUSED.get():
-            return weighted(self._scores(outputs.take(drawn)), shares)
-        return self._cross_fitted(outputs, y, drawn, shares)
+            return weighted(self._scores(outputs.take(drawn)), copy_weights)
+        return self._cross_fitted(outputs, y, drawn, copy_weights)
 
-    def _cross_fitted(self, outputs, y, drawn, shares):
+    def _cross_fitted(self, outputs, y, drawn, copy_weights):
         """Return scores of samples, each from a copy that is fitted without it.
 
         The `outputs` of the classifier, fitted on all samples, are reused. If no copy
@@ -430,7 +431,9 @@ class OutputDetector(BaseDetector):
         try:
             with quiet():
                 keys = outputs.content
-                for fold in folds(keys, drawn, y, n_folds, outputs.weight, shares):
+                for fold in folds(
+                    keys, drawn, y, n_folds, outputs.weight, copy_weights
+                ):
                     other = copy.copy(self)
                     other._is_fold = True
                     chosen, weight = fold.others(outputs.weight, outputs.n_samples)
@@ -446,11 +449,11 @@ class OutputDetector(BaseDetector):
                     scores[fold.positions] = left_out
         except ValueError as error:
             scores, reason = scores[:0], str(error)
-        numbers = found_scores(scores, shares)
+        numbers = found_scores(scores, copy_weights)
         if numbers is not None:
             return numbers
         scores = self._scores(outputs.take(drawn))
-        return self._in_sample(weighted(scores, shares), reason)
+        return self._in_sample(weighted(scores, copy_weights), reason)
 
     def _scores_by_formula(self, outputs, y):
         """Return scores and weights of samples that can be left out, or None."""
@@ -509,12 +512,12 @@ class OutputDetector(BaseDetector):
                     other, self.estimator, X, y, sample_weight
                 )
 
-        def score(other, left_out, shares):
+        def score(other, left_out, copy_weights):
             whole = other._all_outputs(X).keyed(keys)
             if sample_weight is not None:
                 whole = whole.weighted(sample_weight)
             other._fit_outputs(whole, y)
-            return other._left_out_scores(whole, y, left_out, shares)
+            return other._left_out_scores(whole, y, left_out, copy_weights)
 
         n_folds = NETWORK_FOLDS
         if self.estimator is None and n_rows(X) < _FEW_HEAD_SAMPLES:

@@ -230,8 +230,8 @@ class ClassMoments:
         new.n_samples[theirs] += other.n_samples
         like = other.offsets  # its device is the place of the sums
         mine, index = asarray_like(mine, like), asarray_like(theirs, like)
-        shares = more / new.counts, np.sqrt(before * more / new.counts)
-        step, factor = (asarray_like(share, like)[:, None] for share in shares)
+        fractions = more / new.counts, np.sqrt(before * more / new.counts)
+        step, factor = (asarray_like(fraction, like)[:, None] for fraction in fractions)
         means, gaps = (zeros((n_classes, n_features), like) for _ in range(2))
         means[mine] = asarray_like(self.offsets, like)
         gaps[index] = other.offsets - means[index]
@@ -261,9 +261,9 @@ class ClassMoments:
         gone.offsets, gone.scatter = to_host(gone.offsets), to_host(gone.scatter)
         new.counts = self.counts - gone.counts
         new.n_samples = self.n_samples - gone.n_samples
-        share = (gone.counts / new.counts)[:, None]
-        new.offsets = self.offsets + share * (self.offsets - gone.offsets)
-        gap = (gone.offsets - self.offsets) * np.sqrt(self.counts * share[:, 0])[
+        fraction = (gone.counts / new.counts)[:, None]
+        new.offsets = self.offsets + fraction * (self.offsets - gone.offsets)
+        gap = (gone.offsets - self.offsets) * np.sqrt(self.counts * fraction[:, 0])[
             :, None
         ]
         new.scatter = self.scatter - gone.scatter - gap.T @ gap

@@ -41,10 +41,10 @@ GPU_BYTES = 256 * 2**20
 _NORMS = dict.fromkeys(("euclidean", "l2", "minkowski"), 2) | {"chebyshev": np.inf}
 _NORMS |= dict.fromkeys(("cityblock", "l1", "manhattan"), 1)
 
-# Candidates of a sample, beside its neighbors, whose distances are computed again: at
-# most this many, or the bank divided by the share, if that is more.
+# Candidates of a sample, next to its neighbors, whose distances are computed again: at
+# most this many, or the bank divided by the fraction, if that is more.
 _CANDIDATES = 100
-_BANK_SHARE = 256
+_BANK_FRACTION = 256
 
 # Bytes of products of samples and a part of the bank, in a search for candidates.
 _SEARCH_BYTES = 8 * 2**20
@@ -77,12 +77,12 @@ def bank_scores(compare, bank, chunks, device):
     return to_host(array_namespace(scores[0]).concat(scores))
 
 
-def omissions(bank_indices, drawn, n_bank, shares=None):
+def omissions(bank_indices, drawn, n_bank, copy_weights=None):
     """Return training samples that can be left out of a bank, and their indices in it.
 
     `bank_indices`, from `drawn_indices`, is the bank (None: all). The index is -1
     outside of it. A bank of one sample cannot do without it. The third result are the
-    weights `shares` of these samples.
+    weights `copy_weights` of these samples.
     """
     omit = drawn
     if bank_indices is not None:
@@ -90,13 +90,13 @@ def omissions(bank_indices, drawn, n_bank, shares=None):
         omit = np.where(bank_indices[omit] == drawn, omit, -1)
     if n_bank == 1:
         outside = omit < 0
-        shares = None if shares is None else shares[outside]
+        copy_weights = None if copy_weights is None else copy_weights[outside]
         drawn, omit = drawn[outside], omit[outside]
-    return drawn, omit, shares
+    return drawn, omit, copy_weights
 
 
 def drawn_indices(n_samples, size, random_state, weight=None):
-    """Draw a number or share (at least one) of samples; return ascending indices.
+    """Draw a number or fraction (at least one) of samples; return ascending indices.
 
     For None, or all samples, the result is a slice, so that nothing is copied. With
     weights, the probability of each draw is proportional to them.
@@ -209,7 +209,7 @@ def _candidates(queries, size, bank, halves, k, omit):
     kind, n_features = np.finfo(bank.dtype), bank.shape[1]
     error = kind.eps * (n_features / 2 + 4) * length * longest
     error += n_features * kind.tiny  # products may underflow
-    n_left = len(queries) * (max(_CANDIDATES, len(bank) // _BANK_SHARE) + k)
+    n_left = len(queries) * (max(_CANDIDATES, len(bank) // _BANK_FRACTION) + k)
     least = np.empty((0, len(queries)), dtype=bank.dtype)
     near_pairs = []
     for tile in tiles:

@@ -51,9 +51,9 @@ class RowSample:
     def updated(self, outputs, y=None):
         """Return the sample with the outputs of samples, and their labels, added."""
         new = RowSample(self.size)
-        copies, shares = None, None
+        copies, copy_weights = None, None
         if outputs.weight is not None:
-            copies, shares = units(outputs.weight)
+            copies, copy_weights = units(outputs.weight)
             y = None if y is None else y[copies]
         n_new = outputs.n_samples if copies is None else len(copies)
         rng = np.random.RandomState()
@@ -70,10 +70,10 @@ class RowSample:
             new.labels = labels[indices]
         n_old = len(self._numbers)
         chosen = indices[indices >= n_old] - n_old
-        if copies is None or shares is None:
+        if copies is None or copy_weights is None:
             fresh = outputs.take(chosen).to(None)
         else:
-            fresh = outputs.take(copies[chosen]).to(None).weighted(shares[chosen])
+            fresh = outputs.take(copies[chosen]).to(None).weighted(copy_weights[chosen])
         parts = [] if n_old == 0 else [self._outputs.take(indices[indices < n_old])]
         if fresh.n_samples or not parts:
             parts.append(fresh)

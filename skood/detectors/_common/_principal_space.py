@@ -34,7 +34,7 @@ class PrincipalSpace:
     """Principal space of samples and its orthogonal complement.
 
     `scatter` is the sum of outer products of the samples minus `origin`, `n_components`
-    the dimension, or the share of squared length that the space explains.
+    the dimension, or the fraction of squared length that the space explains.
     ``complement``, (n_features, n_features - dimension), is an orthonormal basis.
     """
 

@@ -239,15 +239,15 @@ class Kronecker(Curvature):
         largest = fractions.amax(0)
         left, values, right = torch.linalg.svd(fractions / largest, full_matrices=False)
         rank = int((values > torch.finfo(values.dtype).eps * values[0]).sum())
-        shares = (turned**2 * largest) @ right[:rank].T
+        factors = (turned**2 * largest) @ right[:rank].T
         terms = left[:, :rank] * values[:rank] / lengths[:, None]
-        variances = shares @ (vectors**2 @ terms).T
+        variances = factors @ (vectors**2 @ terms).T
         n_outputs = len(vectors)
         for classes in row_chunks(n_outputs, 8 * rank * n_outputs, block_bytes):
             matrices = (vectors[classes] * terms.T[:, None]) @ vectors.T
             block = matrices.shape[1:]
             for chunk in row_chunks(len(features), 8 * block.numel(), block_bytes):
-                values_of_pairs = (shares[chunk] @ matrices.flatten(1)).unflatten(
+                values_of_pairs = (factors[chunk] @ matrices.flatten(1)).unflatten(
                     1, block
                 )
                 values_of_pairs.mul_(-2).add_(variances[chunk, classes, None])
@@ -463,10 +463,10 @@ def best_variance(eigenvalues, square_norm, square_error, n_samples, precision=N
     def slope(log_ratio):
         ratio = np.exp(log_ratio)
         # n - γ, without cancellation
-        shares = ratio / (values + ratio)
-        left = n_samples - len(values) + shares.sum()
+        factors = ratio / (values + ratio)
+        left = n_samples - len(values) + factors.sum()
         if precision is None:
-            return ratio * left * square_norm - (1 - shares).sum() * square_error
+            return ratio * left * square_norm - (1 - factors).sum() * square_error
         return ratio * left - precision * square_error
 
     low = high = np.log(values.mean())

@@ -654,11 +654,11 @@ def bridge_log_alpha(logits, variances, row_sums, *, normalize=False):
     total = row_sums.sum(axis=1, keepdims=True)
     # row sums of zero up to rounding: no conditioning is needed
     is_conditioned = total > 1e-12 * variances.sum(axis=1, keepdims=True)
-    share = np.where(
+    factor = np.where(
         is_conditioned, row_sums / np.where(is_conditioned, total, 1.0), 1 / n_classes
     )
-    mean = logits - share * logits.sum(axis=1, keepdims=True)
-    variances = variances - np.where(is_conditioned, share * row_sums, 0.0)
+    mean = logits - factor * logits.sum(axis=1, keepdims=True)
+    variances = variances - np.where(is_conditioned, factor * row_sums, 0.0)
     variances = np.maximum(variances, np.finfo(np.float64).tiny)
     if normalize:
         scale = variances.mean(axis=1, keepdims=True) / np.sqrt(n_classes / 2)

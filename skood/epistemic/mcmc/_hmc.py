@@ -373,11 +373,11 @@ class HMC(BaseSampler):
                 "places. Raise target_accept or n_warmup, or lower step_size."
             )
         if self.r_hat_ > _R_HAT:
-            share = np.mean((r_hats > _R_HAT).reshape(len(r_hats), -1).any(axis=1))
+            fraction = np.mean((r_hats > _R_HAT).reshape(len(r_hats), -1).any(axis=1))
             who = "chains" if self.n_chains > 1 else "halves of the chain"
             warn(
                 f"The {who} of HMC do not agree: R-hat of the predictions is up to "
-                f"{self.r_hat_:.3g}, and above {_R_HAT} at {share:.1%} of "
+                f"{self.r_hat_:.3g}, and above {_R_HAT} at {fraction:.1%} of "
                 f"{len(r_hats)} training samples (step sizes "
                 f"{self.step_size_.min():.2g} to {self.step_size_.max():.2g}, "
                 f"acceptance {self.acceptance_rate_.mean():.0%}). Raise n_leapfrog, "
@@ -499,7 +499,7 @@ class _Sampler:
         """Adapt the step sizes and, optionally, the masses; return the step sizes."""
         step = torch.full_like(self.value, 0.1)
         # growing windows, so that late values dominate
-        ends = [n_warmup * share // 8 for share in (0, 1, 2, 4, 8)]
+        ends = [n_warmup * fraction // 8 for fraction in (0, 1, 2, 4, 8)]
         for start, end in pairwise(ends):
             step = self.first_step(step)
             averaging = _DualAveraging(step, target_accept)

@@ -93,9 +93,9 @@ class CyclicalSchedule(SkoodEstimator):
         self.lr = lr
         self.momentum = momentum
 
-    def _rate(self, share):
+    def _rate(self, fraction):
         """Return the learning rate after a fraction of a cycle."""
-        return 0.5 * self.lr * (math.cos(math.pi * share) + 1.0)
+        return 0.5 * self.lr * (math.cos(math.pi * fraction) + 1.0)
 
 
 class CyclicalSGHMC(BaseSampler):
@@ -307,10 +307,10 @@ class CyclicalSGHMC(BaseSampler):
                 )
                 for i, indices in enumerate(order.tensor_split(n_batches)):
                     done = epoch * n_batches + i
-                    share = done / (n_batches * schedule.epochs_per_cycle)
+                    fraction = done / (n_batches * schedule.epochs_per_cycle)
                     state = theta, momentum
                     theta, momentum = self._step(
-                        schedule, posterior, *state, indices, share, generator
+                        schedule, posterior, *state, indices, fraction, generator
                     )
                 self._check_finite(theta, number, schedule.lr)
                 if epoch >= schedule.epochs_per_cycle - schedule.samples_per_cycle:
@@ -321,15 +321,15 @@ class CyclicalSGHMC(BaseSampler):
         self._check_density(posterior, schedule.lr)
         return torch.cat(samples)
 
-    def _step(self, schedule, posterior, theta, momentum, indices, share, generator):
-        """Make a step on a batch; `share` is the fraction of the cycle completed."""
-        step = math.sqrt(schedule._rate(share) / posterior.n_samples)
+    def _step(self, schedule, posterior, theta, momentum, indices, fraction, generator):
+        """Make a step on a batch; `fraction` is the fraction of the cycle completed."""
+        step = math.sqrt(schedule._rate(fraction) / posterior.n_samples)
         _, grad = posterior.likelihood_and_grad(theta, indices)
         grad = grad * (posterior.n_samples / len(indices)) + posterior.grad_log_prior(
             theta
         )
         momentum = schedule.momentum * momentum + step * grad
-        if share >= schedule.exploration:
+        if fraction >= schedule.exploration:
             noise = torch.empty_like(theta).normal_(generator=generator)
             scale = math.sqrt(2.0 * (1.0 - schedule.momentum) * self.temperature)
             momentum = momentum + scale * noise

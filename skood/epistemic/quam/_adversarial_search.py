@@ -148,7 +148,7 @@ class AdversarialSearch(SkoodEstimator):
 class SearchResult:
     """Outputs (n_steps + 1, n_searches, n_outputs) and losses of the models.
 
-    `judged` is the loss that determines the weights of the models, on the training
+    `evaluated` is the loss that determines the weights of the models, on the training
     samples of the step or on samples that are the same for all models. `weights` are
     the stacked weights at the end, `c` the weights of the penalty.
     """
@@ -156,7 +156,7 @@ class SearchResult:
     outputs: torch.Tensor
     training_loss: torch.Tensor
     attack_loss: torch.Tensor
-    judged: torch.Tensor
+    evaluated: torch.Tensor
     weights: list
     c: torch.Tensor | None = None
 
@@ -304,7 +304,7 @@ def growth(options, step):
     return options.eta ** (step // options.update_every)
 
 
-def judged_steps(options):
+def evaluated_steps(options):
     """Return the numbers of steps before the models that are members."""
     every = options.update_every if options.eta == "adaptive" else 1
     return [*range(0, options.n_steps, every), options.n_steps]
@@ -318,36 +318,45 @@ def n_attacks(options):
 
 
 def search(
-    tail, points, task, n_searches, batches, options, judges=None, best=None, attack=1.0
+    tail,
+    points,
+    task,
+    n_searches,
+    batches,
+    options,
+    held_out=None,
+    best=None,
+    attack=1.0,
 ):
     """Search adversarial models for some points, all searches in parallel.
 
     `tail` is the searched part of the network, `points` its input (n_points, ...), and
     `n_searches` a multiple of n_points. `batches` are inputs and targets of training
-    samples for each step, and for the model after the last one; `judges` are those that
-    weight the models, and the largest loss on them that does not violate an adaptive
-    penalty, or None for the batch of the step; `best`, of `BestModels`, stores models.
-    Without `attack` only the training loss is minimized. Returns a `SearchResult`.
+    samples for each step, and for the model after the last one; `held_out` are those
+    that weight the models, and the largest loss on them that does not violate an
+    adaptive penalty, or None for the batch of the step; `best`, of `BestModels`, stores
+    models. Without `attack` only the training loss is minimized. Returns a
+    `SearchResult`.
     """
     weights = task.start(tail, n_searches)
     optimizer = _adam(weights, options)
     steps = make_steps(tail, weights)
-    predicted, training, attacks, judged, penalties = [], [], [], [], []
+    predicted, training, attacks, evaluated, penalties = [], [], [], [], []
     adaptive, lr = options.eta == "adaptive", options.lr
     last = n_attacks(options)
     c = torch.full((n_searches,), float(options.c0)).to(weights[0])
-    of_judges = set(judged_steps(options)) if judges is not None else ()
+    of_held_out = set(evaluated_steps(options)) if held_out is not None else ()
     for step in range(options.n_steps + 1):
-        if step in of_judges:
-            row_logits = steps.evaluate(judges[0], points)
-            judged.append(task.training_loss(row_logits, judges[1]))
+        if step in of_held_out:
+            row_logits = steps.evaluate(held_out[0], points)
+            evaluated.append(task.training_loss(row_logits, held_out[1]))
         if not adaptive:
             factor = growth(options, step)
             c, lr = torch.full_like(c, options.c0 * factor), options.lr / factor
         elif step == last:
             attack, lr = 0.0, options.lr * _REPAIR
         elif step % options.update_every == 0 and 0 < step < last:
-            c = torch.where(judged[-1] > judges[2], _FACTOR * c, c / _FACTOR)
+            c = torch.where(evaluated[-1] > held_out[2], _FACTOR * c, c / _FACTOR)
         penalties.append(c)
         samples, answers = batches[step]
         logits = steps.forward(samples, points)
@@ -373,7 +382,7 @@ def search(
         torch.stack(predicted),
         torch.stack(training),
         torch.stack(attacks),
-        torch.stack(judged or training),
+        torch.stack(evaluated or training),
         weights,
         torch.stack(penalties),
     )

@@ -40,7 +40,7 @@ _DEVICE_BYTES = 512 * 2**20
 # Bytes of the states of pairs that are searched at a time.
 _STATE_BYTES = 128 * 2**20
 
-# A Newton step is accepted with this share of the decrease that it predicts.
+# A Newton step is accepted with this fraction of the decrease that it predicts.
 _ARMIJO = 0.25
 
 _TINY = 1e-300
@@ -491,15 +491,15 @@ def maximum_posterior(posterior, weights, max_iter=200):
         # below the rounding error of L, and always after a full step
         if decrement <= 1e-20 * max(1.0, float(loss)):
             break
-        share = 1.0
-        while share > 1e-10:
-            (new,), (at,) = posterior.evaluate((weights - share * step)[None])
-            if new <= loss - _ARMIJO * share * decrement + 1e-13 * abs(loss):
+        fraction = 1.0
+        while fraction > 1e-10:
+            (new,), (at,) = posterior.evaluate((weights - fraction * step)[None])
+            if new <= loss - _ARMIJO * fraction * decrement + 1e-13 * abs(loss):
                 break
-            share /= 2
+            fraction /= 2
         else:
             break
-        weights, loss, gradient = weights - share * step, new, at
+        weights, loss, gradient = weights - fraction * step, new, at
     return weights, torch.cholesky_inverse(factor).contiguous()
 
 
@@ -516,7 +516,7 @@ class _BoundSearch:
 
     Each evaluation of L and its gradient g at any W bounds the minimum of f:
 
-    - the segment from W* to W, as L is convex, has L - L* <= γ up to its share
+    - the segment from W* to W, as L is convex, has L - L* <= γ up to its fraction
       min(1, γ / (L(W) - L*)), whose end gives an upper bound;
     - for any λ > 0 and any W' with L(W') - L* <= γ, as L is strongly convex, f(W') >=
       f(W) + λ (L(W) - L* - γ) - ||∇f(W) + λ g||² / (2 λ τ), with its maximum over λ in
@@ -590,7 +590,7 @@ class _BoundSearch:
             "loss": -self.lower[point, target],
             "u": one_hot - torch.softmax(logits, 1),
             "multiplier": zeros[:, 0],
-            "share": torch.ones_like(zeros[:, 0]),
+            "fraction": torch.ones_like(zeros[:, 0]),
             "updates": [],
         }
 
@@ -604,15 +604,17 @@ class _BoundSearch:
         matrix = matrix[..., 0]
         center = state["weights"] - state["newton"]
         decrease = 0.5 * (state["gradient"] * state["newton"]).sum(1)
-        room = self.gamma - state["excess"] + decrease
-        room = room.clamp_min(0.1 * self.gamma)
+        slack = self.gamma - state["excess"] + decrease
+        slack = slack.clamp_min(0.1 * self.gamma)
         u, multiplier = on_ellipsoid(
-            _logits(center, x), matrix, state["target"], room, state["u"]
+            _logits(center, x), matrix, state["target"], slack, state["u"]
         )
         state["u"], state["multiplier"] = u, multiplier
         aim = center + torch.einsum("pc,pce->pe", u, state["directions"])
-        share = state["share"][:, None]
-        weights = torch.where(share == 1, aim, torch.lerp(state["weights"], aim, share))
+        fraction = state["fraction"][:, None]
+        weights = torch.where(
+            fraction == 1, aim, torch.lerp(state["weights"], aim, fraction)
+        )
         losses, gradients = self.posterior.evaluate(weights)
         logits = _logits(weights, x)
         log_proba = torch.log_softmax(logits, 1)
@@ -629,10 +631,10 @@ class _BoundSearch:
         """Update the bounds by the evaluated weights."""
         point, target, excess = state["point"], state["target"], trial["excess"]
         finite = torch.isfinite(excess)
-        share = (self.gamma / excess.clamp_min(_TINY)).clamp_max(1.0)[:, None]
+        fraction = (self.gamma / excess.clamp_min(_TINY)).clamp_max(1.0)[:, None]
         start = self.logits[point]
         logits = torch.where(
-            finite[:, None], torch.lerp(start, trial["logits"], share), start
+            finite[:, None], torch.lerp(start, trial["logits"], fraction), start
         )
         attained = _of_target(torch.log_softmax(logits, 1), target)
         tau, x = self.posterior.precision, state["x"]
@@ -654,8 +656,8 @@ class _BoundSearch:
         before = state["loss"] + penalty * (state["excess"] - gamma).clamp_min(0)
         after = trial["loss"] + penalty * (trial["excess"] - gamma).clamp_min(0)
         better = (after <= before) & (trial["excess"] <= 2 * gamma)
-        state["share"] = torch.where(
-            better, (2 * state["share"]).clamp_max(1), state["share"] / 2
+        state["fraction"] = torch.where(
+            better, (2 * state["fraction"]).clamp_max(1), state["fraction"] / 2
         )
         plain = trial["gradient"] @ self.inverse
         self._update_hessian(state, trial, plain)
@@ -714,22 +716,22 @@ def _logits(weights, x):
 
 def _inverse_times(updates, vector, plain):
     """Return inverse updated Hessians times vectors (Nocedal and Wright, Alg. 7.4)."""
-    shares = []
+    coefficients = []
     for update in reversed(updates):
-        share = update["rho"] * (update["s"] * vector).sum(1)
-        shares.append(share)
-        vector = vector - share[:, None] * update["y"]
-        plain = plain - share[:, None] * update["plain"]
-    for update, share in zip(updates, reversed(shares), strict=True):
+        coefficient = update["rho"] * (update["s"] * vector).sum(1)
+        coefficients.append(coefficient)
+        vector = vector - coefficient[:, None] * update["y"]
+        plain = plain - coefficient[:, None] * update["plain"]
+    for update, coefficient in zip(updates, reversed(coefficients), strict=True):
         back = update["rho"] * (update["y"] * plain).sum(1)
-        plain = plain + (share - back)[:, None] * update["s"]
+        plain = plain + (coefficient - back)[:, None] * update["s"]
     return plain
 
 
-def on_ellipsoid(center, matrix, target, room, u, max_iter=60, tol=1e-6):
+def on_ellipsoid(center, matrix, target, slack, u, max_iter=60, tol=1e-6):
     """Minimize -log softmax(center + B u)_t for uᵀ B u / 2 <= r, row by row.
 
-    `center` (n, C), `matrix` B (n, C, C), `target` t (n,), `room` r (n,), and `u` (n,
+    `center` (n, C), `matrix` B (n, C, C), `target` t (n,), `slack` r (n,), and `u` (n,
     C) to start from. The minimum is on the boundary, with λ u = e_t - p. Newton's
     method on these equations, with steps back to the boundary that are halved until
     the loss decreases. Returns u, and the multipliers λ (n,).
@@ -737,25 +739,25 @@ def on_ellipsoid(center, matrix, target, room, u, max_iter=60, tol=1e-6):
     n_classes = center.shape[1]
     one_hot = torch.nn.functional.one_hot(target, n_classes).to(center)
     solutions = u.clone()
-    multipliers = torch.zeros_like(room)
+    multipliers = torch.zeros_like(slack)
     indices = torch.arange(len(u), device=u.device)
 
-    def scaled(u, center, matrix, one_hot, room):
+    def scaled(u, center, matrix, one_hot, slack):
         product = (matrix @ u[:, :, None])[..., 0]
-        length = (room / (0.5 * (u * product).sum(1)).clamp_min(_TINY)).sqrt()[:, None]
+        length = (slack / (0.5 * (u * product).sum(1)).clamp_min(_TINY)).sqrt()[:, None]
         log_proba = torch.log_softmax(center + length * product, 1)
         return length * u, length * product, log_proba, -(log_proba * one_hot).sum(1)
 
-    data = [center, matrix, one_hot, room]
+    data = [center, matrix, one_hot, slack]
     state = scaled(u, *data)
-    size = torch.ones_like(room)
+    size = torch.ones_like(slack)
     for _ in range(max_iter):
         u, product, log_proba, loss = state
-        center, matrix, one_hot, room = data
+        center, matrix, one_hot, slack = data
         proba = log_proba.exp()
         slope = one_hot - proba
         # the best multiplier for u: uᵀ B (λ u - slope) = 0, uᵀ B u = 2 r
-        multiplier = ((product * slope).sum(1) / (2 * room)).clamp_min(_TINY)
+        multiplier = ((product * slope).sum(1) / (2 * slack)).clamp_min(_TINY)
         error = multiplier[:, None] * u - slope
         solutions[indices], multipliers[indices] = u, multiplier
         scale = slope.abs().amax(1)
@@ -768,7 +770,7 @@ def on_ellipsoid(center, matrix, target, room, u, max_iter=60, tol=1e-6):
             state = [tensor[todo] for tensor in state]
             data = [tensor[todo] for tensor in data]
             u, product, log_proba, loss = state
-            center, matrix, one_hot, room = data
+            center, matrix, one_hot, slack = data
             proba, multiplier, error = proba[todo], multiplier[todo], error[todo]
         step = _newton_step(matrix, proba, u, product, multiplier, error)
         new = scaled(u + size[:, None] * step, *data)

@@ -20,7 +20,7 @@ from sklearn.utils.validation import check_is_fitted
 from skood.epistemic._measures import feasibility
 from skood.epistemic.quam._adversarial_models import BestModels, Keep
 from skood.epistemic.quam._adversarial_search import (
-    judged_steps,
+    evaluated_steps,
     n_attacks,
     search,
 )
@@ -40,7 +40,7 @@ MODEL_CONSTRAINTS: dict = {
 }
 
 # Searches advance together as long as their weights, gradients and moments fit
-# approximately in the caches of a CPU; an accelerator has room for many more.
+# approximately in the caches of a CPU; an accelerator holds many more.
 _CPU_BUDGET = 40 * 2**20
 _DEVICE_BUDGET = 2 * 2**30
 
@@ -158,13 +158,13 @@ class Searches:
         """
         with self.plain():
             tail = self._found_tail
-            batches, judges = self._batches(tail.network)
+            batches, held_out = self._batches(tail.network)
             task = self.estimator._task(np.zeros((1, 1), dtype=int), reference, tail)
             point = self.stored(tail.network.device).features[:1]
             control = search(
-                tail, point, task, 1, batches, self.options, judges, attack=0.0
+                tail, point, task, 1, batches, self.options, held_out, attack=0.0
             )
-        return float(control.judged.min())
+        return float(control.evaluated.min())
 
     def _parameters_of_fit(self):
         """Return the parameters of the stored samples and of the least loss."""
@@ -256,13 +256,13 @@ class Searches:
                 "again."
             )
         stored = self.stored(network.device)
-        judges = None
+        held_out = None
         if self.n_evaluation_samples is not None:
             indices = torch.from_numpy(quam.evaluation_index_)
-            judges = [stored.features[indices], stored.targets[indices]]
+            held_out = [stored.features[indices], stored.targets[indices]]
             if bounded is not None:
-                judges.append(quam.evaluation_loss_ + self.options.gamma)
-        return stored.batches[: n_now + 1], judges
+                held_out.append(quam.evaluation_loss_ + self.options.gamma)
+        return stored.batches[: n_now + 1], held_out
 
     # --- searches ------------------------------------------------------------
 
@@ -283,9 +283,9 @@ class Searches:
 
         The first axis of all is the points, the next are the targets and the models.
         """
-        steps = judged_steps(self.options)
+        steps = evaluated_steps(self.options)
         for reference, _, block in self.blocks(X, self.estimator.verbose):
-            outputs, losses = block.outputs[steps], block.judged
+            outputs, losses = block.outputs[steps], block.evaluated
             yield reference, outputs.transpose(2, 1, 0, 3), losses.transpose(2, 1, 0)
 
     def recorded_members(self, reference, outputs, losses):
@@ -454,21 +454,21 @@ class Searches:
         quam = self.estimator
         with self.plain():
             tail, samples = self._opened(X)
-            batches, judges = self._batches(tail.network)
+            batches, held_out = self._batches(tail.network)
         n_outputs = len(getattr(quam, "classes_", [0]))
         n_targets = quam._targets(np.zeros((1, n_outputs))).shape[1]
-        n_judges = 0 if judges is None else len(judges[0])
-        size, group = self._block(tail, n_targets, len(batches[0][0]), n_judges)
+        n_held_out = 0 if held_out is None else len(held_out[0])
+        size, group = self._block(tail, n_targets, len(batches[0][0]), n_held_out)
         n_points = len(samples)
         with progress(n_points, desc=type(quam).__name__, verbose=verbose) as bar:
             for start in range(0, n_points, size):
                 chunk = samples[start : start + size]
                 with self.plain():
-                    block = self._search(tail, chunk, group, batches, judges, keep)
+                    block = self._search(tail, chunk, group, batches, held_out, keep)
                 yield block
                 bar.update(len(chunk))
 
-    def _search(self, tail, samples, group, batches, judges, keep):
+    def _search(self, tail, samples, group, batches, held_out, keep):
         """Search for points; arrays are (n_steps + 1, n_targets, n_points, ...)."""
         quam, options = self.estimator, self.options
         points, reference = self._run(tail, samples)
@@ -487,7 +487,7 @@ class Searches:
                 of_group.size,
                 batches,
                 options,
-                judges,
+                held_out,
                 best,
             )
             parts.append(result.by_points(len(points)))
@@ -497,7 +497,9 @@ class Searches:
                     {name: _by_points(a, of_group.shape) for name, a in arrays.items()}
                 )
         result = Bunch(**joined(parts, axis=1))
-        if not (np.isfinite(result.outputs).all() and np.isfinite(result.judged).all()):
+        if not (
+            np.isfinite(result.outputs).all() and np.isfinite(result.evaluated).all()
+        ):
             raise ValueError(
                 "The weights of a search became so large that its model returns NaN or "
                 f"infinity. Lower lr={options.lr}, or scale the features."
@@ -506,7 +508,7 @@ class Searches:
             result |= {"best": joined(models), "tail": tail, "points": points}
         return reference, targets, result
 
-    def _block(self, tail, n_targets, n_penalty, n_judges=0):
+    def _block(self, tail, n_targets, n_penalty, n_held_out=0):
         """Return the numbers of points and of targets that are searched together."""
         if self.options.chunk_size != "auto":
             return self.options.chunk_size, n_targets
@@ -514,7 +516,7 @@ class Searches:
         budget = _CPU_BUDGET if on_cpu else _DEVICE_BUDGET
         # weights, gradients and two moments, and activations
         item = torch.finfo(tail.network.dtype).bits // 8
-        n_samples = n_penalty + n_judges // 2
+        n_samples = n_penalty + n_held_out // 2
         each = 4 * item * tail.n_weights() + n_samples * tail.bytes_per_row
         fitting = max(1, budget // each)
         if fitting < n_targets:
@@ -536,8 +538,8 @@ class Searches:
         reference_loss = self.estimator.reference_loss_[: len(training), None]
         penalty = training - (reference_loss + self.options.gamma)
         attacked = np.arange(len(training))[:, None] < n_attacks(self.options)
-        weights, losses = np.zeros(training.shape), block.judged
-        steps = judged_steps(self.options)
+        weights, losses = np.zeros(training.shape), block.evaluated
+        steps = evaluated_steps(self.options)
         if self.component.kind == "feasible":
             place, attained = self._attaining(reference, block.outputs[steps], losses)
             np.put_along_axis(weights, np.array(steps)[place].T, attained.T, axis=0)

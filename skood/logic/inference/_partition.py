@@ -166,8 +166,8 @@ class Elimination:
         step = self.plan.steps[k]
         lead = marginal.ndim - len(step.shape)
         for number, _, axes in step.inputs:
-            share = marginal.sum(axis=tuple(lead + a for a in axes))
-            adjoints[number] = share.reshape((*marginal.shape[:lead], -1))
+            summed = marginal.sum(axis=tuple(lead + a for a in axes))
+            adjoints[number] = summed.reshape((*marginal.shape[:lead], -1))
 
     def _roots(self, adjoint, lead=()):
         """Return a list of adjoints in which only the last message has one."""
@@ -193,11 +193,11 @@ class Elimination:
 
     def _truths(self, adjoints):
         """Return the sum of each constraint's marginal where it holds."""
-        shares = [
+        sums = [
             adjoint[..., table.ravel()].sum(axis=-1)
             for adjoint, table in zip(adjoints, self.tables, strict=False)
         ]
-        return np.stack(shares, axis=-1)
+        return np.stack(sums, axis=-1)
 
     def covariance(self, weights):
         """Return the covariance of the truth of the constraints."""

@@ -58,7 +58,7 @@ class Fit:
     def __init__(self, value, derivatives, free):
         self._value = value
         self._derivatives = derivatives
-        self.asked = free
+        self.requested = free
         self.ridge = 0.0
         hessian = derivatives(np.zeros(len(free)))[1]
         self.free = free & (np.diag(hessian) > 0)
@@ -87,7 +87,7 @@ class Fit:
         self.unbounded = np.zeros(len(start), dtype=bool)
         if not self.free.any():
             return
-        furthest = _MAX_WEIGHT * max(1.0, _largest(start[~self.asked]))
+        furthest = _MAX_WEIGHT * max(1.0, _largest(start[~self.requested]))
         for _ in range(_MAX_ITER):
             gradient, hessian = self.derivatives(self.weights)
             inside = self.basis.T @ gradient
@@ -124,13 +124,13 @@ class Fit:
         """Return weights along a step with sufficient decrease, or None."""
         start = self.value(weights)
         rounding = 8 * np.finfo(np.float64).eps * max(1.0, abs(start))
-        share = 1.0
+        fraction = 1.0
         for _ in range(_MAX_HALVINGS):
             further = weights.copy()
-            further[self.free] += share * step
-            if self.value(further) <= start + 1e-4 * share * slope + rounding:
+            further[self.free] += fraction * step
+            if self.value(further) <= start + 1e-4 * fraction * slope + rounding:
                 return further
-            share /= 2
+            fraction /= 2
         return None
 
 
@@ -332,8 +332,8 @@ class _Conditionals:
             mean = np.einsum("gv,gvm->gm", proba, truth)
             gradient[members] += counts @ mean
             centered = (truth - mean[:, np.newaxis]).reshape(-1, len(members))
-            share = (proba * counts[:, np.newaxis]).reshape(-1, 1)
-            hessian[np.ix_(members, members)] += (centered * share).T @ centered
+            mass = (proba * counts[:, np.newaxis]).reshape(-1, 1)
+            hessian[np.ix_(members, members)] += (centered * mass).T @ centered
         return gradient, hessian
 
 
@@ -372,8 +372,8 @@ def fit_pseudo_weights(truth, sizes, scopes, Z, prior=1.0, fixed=None, *, names=
         random = np.random.default_rng(_PSEUDO_SEED)
         drawn = random.integers(0, sizes, size=(_N_PSEUDO_SAMPLES, len(sizes)))
         Z = np.concatenate([Z, drawn])
-        share = np.full(_N_PSEUDO_SAMPLES, prior / _N_PSEUDO_SAMPLES)
-        sample_weights = np.concatenate([sample_weights, share])
+        mass = np.full(_N_PSEUDO_SAMPLES, prior / _N_PSEUDO_SAMPLES)
+        sample_weights = np.concatenate([sample_weights, mass])
     sample_weights /= sample_weights.sum()
     conditionals = _Conditionals(truth, sizes, scopes, Z, sample_weights)
     free = np.isnan(fixed)

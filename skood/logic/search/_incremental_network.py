@@ -187,9 +187,9 @@ def _updated(inverse, step, change):
     if curvature <= 0.0:
         return inverse
     image = inverse @ change
-    share = (1.0 + change @ image / curvature) / curvature
+    factor = (1.0 + change @ image / curvature) / curvature
     both = np.outer(image, step) / curvature
-    return inverse + share * np.outer(step, step) - both - both.T
+    return inverse + factor * np.outer(step, step) - both - both.T
 
 
 # Components with more worlds use elimination, for each candidate from scratch:

@@ -310,12 +310,12 @@ class AcceptanceRegionDisplay(BaseDisplay):
             finite = np.isfinite(x) & np.isfinite(y)
             label = None
             if x.size:
-                share = self.point.accept_proba(x, ood).mean()
-                label = f"{name}: {100 * share:.1f} % of {x.size} accepted"
+                fraction = self.point.accept_proba(x, ood).mean()
+                label = f"{name}: {100 * fraction:.1f} % of {x.size} accepted"
                 label += _hidden(np.sum(~finite), np.sum(finite & ~shown))
             groups.append((x[shown], y[shown], label, color, marker))
         _set_limits(ax.xaxis, ax.set_xlim, [group[0] for group in groups])
-        # room for the legend above the samples
+        # space for the legend above the samples
         _set_limits(ax.yaxis, ax.set_ylim, [group[1] for group in groups], above=0.35)
         drawn: list = []
         for x, y, label, color, marker in groups:
@@ -434,8 +434,8 @@ def _half_plane(factors, lam, xlim, ylim):
     for leaves in (True, False):  # the one corner after which the region ends, begins
         (k,) = np.flatnonzero((inside == leaves) & (np.roll(inside, -1) != leaves))
         after = (k + 1) % 4
-        share = excess[k] / (excess[k] - excess[after])
-        border.append(box[k] + share * (box[after] - box[k]))
+        fraction = excess[k] / (excess[k] - excess[after])
+        border.append(box[k] + fraction * (box[after] - box[k]))
         if not leaves:
             start = after
     corners = np.roll(box, -start, axis=0)[: inside.sum()]

@@ -26,8 +26,8 @@ class ReliabilityDisplay(BaseDisplay):
     ID samples are divided into bins by the largest probability. For each bin that is
     not empty there is a point at the mean confidence :math:`c_b` and the accuracy
     :math:`a_b`, with an exact interval, which is on the diagonal for a calibrated
-    classifier; the bars are the shares :math:`n_b / n` of the samples. The legend has
-    the expected calibration error :math:`\sum_b \frac{n_b}{n} |a_b - c_b|` [1]_.
+    classifier; the bars are the fractions :math:`n_b / n` of the samples. The legend
+    has the expected calibration error :math:`\sum_b \frac{n_b}{n} |a_b - c_b|` [1]_.
 
     Use `from_estimator` or `from_predictions` to make a display; the parameters become
     attributes.
@@ -64,7 +64,7 @@ class ReliabilityDisplay(BaseDisplay):
         Points and intervals.
 
     bars_ : matplotlib BarContainer
-        The shares of the samples.
+        The fractions of the samples.
 
     See Also
     --------
@@ -278,7 +278,7 @@ class ReliabilityDisplay(BaseDisplay):
                 ylim=(0, 1.01),
                 yticks=np.linspace(0, 1, 6),
                 xlabel="confidence",
-                ylabel="accuracy; bars: share of the samples",
+                ylabel="accuracy; bars: fraction of the samples",
             )
             ax.legend(loc="lower center", bbox_to_anchor=(0.5, 1.0), frameon=False)
         return self

@@ -26,7 +26,7 @@ from skood.utils._plotting import COLORS, DASHES, BaseDisplay, long_names
 
 @dataclass(kw_only=True, eq=False, repr=False)
 class RiskCoverageDisplay(BaseDisplay):
-    """Risk-coverage curves: selective risk against the accepted share of samples.
+    """Risk-coverage curves: selective risk against the accepted fraction of samples.
 
     Samples are accepted from the highest score down. Use `from_estimator` or
     `from_predictions` to make a display; the parameters become attributes.
@@ -36,7 +36,7 @@ class RiskCoverageDisplay(BaseDisplay):
     Parameters
     ----------
     coverage : list of ndarray
-        Share of ID samples accepted, one array of shape (n_points,) per curve.
+        Fraction of ID samples accepted, one array of shape (n_points,) per curve.
 
     risk : list of ndarray
         Mean loss of the accepted ID samples, arrays of the same shapes.
@@ -324,7 +324,7 @@ class RiskCoverageDisplay(BaseDisplay):
             self._draw_references(ax, plot_random, plot_oracle)
             if self.operating_point is not None:
                 self._draw_operating_point(ax)
-            ax.set_xlabel("coverage (share of ID samples accepted)")
+            ax.set_xlabel("coverage (fraction of ID samples accepted)")
             ax.set_ylabel("selective risk (low = good)")
             ax.set_xlim(0, 1)
             ax.set_ylim(bottom=0, auto=None)  # upper end still autoscales

@@ -208,7 +208,7 @@ class ScoreHistogramDisplay(BaseDisplay):
             Distribution to fit to the outlier scores, minus the scores, of the ID
             samples. Its density is drawn over the histogram, and a second panel shows
             its survival function :math:`P(O \\ge o)`, which normalizes scores in
-            :class:`~skood.logic.MLNDetector`, beside the empirical one. Requires
+            :class:`~skood.logic.MLNDetector`, next to the empirical one. Requires
             ``density=True``.
 
         **kwargs : dict
@@ -242,7 +242,7 @@ class ScoreHistogramDisplay(BaseDisplay):
             if title is not None:
                 ax.set_title(title)
             if ax.get_yscale() == "linear" and ax.dataLim.y1 > 0:
-                ax.set_ylim(0, 1.4 * ax.dataLim.y1)  # room for the legend
+                ax.set_ylim(0, 1.4 * ax.dataLim.y1)  # space for the legend
             ax.legend(loc="upper left", framealpha=1)
         return self
 
@@ -277,9 +277,9 @@ class ScoreHistogramDisplay(BaseDisplay):
         ax.plot(x, survival.pdf(-x), **style, label=f"{fit}, in-distribution")
         below = _panel_below(ax)
         ordered = np.sort(self.scores_id)
-        shares = np.arange(1, ordered.size + 1) / ordered.size
+        fractions = np.arange(1, ordered.size + 1) / ordered.size
         below.step(
-            ordered, shares, where="post", color=COLORS[0], label="in-distribution"
+            ordered, fractions, where="post", color=COLORS[0], label="in-distribution"
         )
         label = f"{fit} (KS distance {self.distance_:.3f})"
         below.plot(x, np.exp(survival.log_sf(-x)), **style, label=label)

@@ -241,7 +241,7 @@ class DoubleScoreROCDisplay(BoundDisplay):
     See Also
     --------
     TwoScoreCurve : The numbers.
-    PrecisionRecallDisplay : Precision and recall, for a share of OOD samples in use.
+    PrecisionRecallDisplay : Precision and recall, for a fraction of OOD samples.
     AcceptanceRegionDisplay : One rule, in the plane of both scores.
     sklearn.metrics.RocCurveDisplay : Curves of single scores, with straight lines
         between the thresholds; here curves are steps, without randomization.
@@ -403,8 +403,8 @@ class DoubleScoreROCDisplay(BoundDisplay):
             ax.set_ylim(bottom=-0.01)
             return self._finish(
                 ax,
-                "FPR: share of OOD samples accepted",
-                "TPR: share of ID samples accepted",
+                "FPR: fraction of OOD samples accepted",
+                "TPR: fraction of ID samples accepted",
                 "lower right",
             )
 
@@ -413,9 +413,9 @@ class DoubleScoreROCDisplay(BoundDisplay):
 class PrecisionRecallDisplay(BoundDisplay):
     """Precision-recall curve of the best rule on two scores, and of each score.
 
-    ID samples are positive, and the share of OOD samples in use is a parameter, which
-    may differ from the share in the data. Use `from_estimator` or `from_predictions` to
-    make a display; the parameters become attributes.
+    ID samples are positive, and the fraction of OOD samples at deployment is a
+    parameter, which may differ from the fraction in the data. Use `from_estimator` or
+    `from_predictions` to make a display; the parameters become attributes.
 
     Read more in the :ref:`User Guide <metrics>`.
 
@@ -425,7 +425,7 @@ class PrecisionRecallDisplay(BoundDisplay):
         The curve of kind "precision_recall" for both scores, or for one.
 
     ood_prior : float
-        The share of OOD samples in use that the curves were made for.
+        The fraction of OOD samples at deployment that the curves were made for.
 
     single_curves : list of TwoScoreCurve, default=()
         The same for each score alone; empty if there is only one.
@@ -512,7 +512,7 @@ class PrecisionRecallDisplay(BoundDisplay):
             BoundedPrecisionRecall of the same `ood_prior`.
 
         ood_prior : float, default=0.5
-            Share of OOD samples in use, in [0, 1).
+            Fraction of OOD samples at deployment, in [0, 1).
 
         score_names, ax, **kwargs
             As in :meth:`DoubleScoreROCDisplay.from_predictions`.
@@ -547,8 +547,8 @@ class PrecisionRecallDisplay(BoundDisplay):
             :class:`~skood.rejection.BoundedPrecisionRecall`.
 
         ood_prior : float, default=None
-            Share of OOD samples in use, in [0, 1). None: the prior of the classifier's
-            rule, 0.5 if it has none.
+            Fraction of OOD samples at deployment, in [0, 1). None: the prior of the
+            classifier's rule, 0.5 if it has none.
 
         solver : Solver, default=None
             See :meth:`TwoScoreCurve.from_predictions`. None: 91 angles, of the range
@@ -590,7 +590,7 @@ class PrecisionRecallDisplay(BoundDisplay):
 
         plot_random : bool, default=False
             Whether to draw the precision of a random score, which accepts as large a
-            share of OOD as of ID samples.
+            fraction of OOD as of ID samples.
 
         fpr_lines : array-like of float, default=()
             Values of the FPR at which to draw lines of equal FPR.
@@ -630,12 +630,12 @@ class PrecisionRecallDisplay(BoundDisplay):
                     label="random",
                 )
             self._draw_fpr_lines(ax, fpr_lines)
-            low = max(0.0, low - 0.4 * (1 - low))  # room for the legend
+            low = max(0.0, low - 0.4 * (1 - low))  # space for the legend
             ax.set_ylim(bottom=min(low, old))
             return self._finish(
                 ax,
-                "recall: share of ID samples accepted",
-                f"precision, if the share {self.ood_prior:g} of samples is OOD",
+                "recall: fraction of ID samples accepted",
+                f"precision, if the fraction {self.ood_prior:g} of samples is OOD",
                 "lower left",
             )
 
