@@ -28,7 +28,7 @@ WITH_WORDS = {
 #: shrink; a page that is within its limit has to leave the table.
 ABOVE = {}
 #: Words of the whole guide today; they may only shrink.
-ALL_TODAY = 66_358
+ALL_TODAY = 66_357
 #: Words with a plainer term: fraction, in production, available, module, reproduce, ...
 WORDS = [
     r"\bshares? of\b",

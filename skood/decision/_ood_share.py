@@ -306,8 +306,8 @@ def ood_prior_interval(
     method : {"counts", "em"}, default="counts"
         "counts": an exact interval from the counts of accepted samples. "em": maximum
         likelihood of the projected scores. It is shorter, but approximate and no
-        guarantee: errors of the estimated densities are ignored, and the OOD samples in
-        use must be distributed as all given ones together.
+        guarantee: errors of the estimated densities are ignored, and the OOD samples at
+        deployment must be distributed as all given ones together.
 
     delta : float, default=0.05
         Probability, in (0, 1), that the interval does not contain the fraction.

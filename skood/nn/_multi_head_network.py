@@ -115,7 +115,7 @@ class HeadSamples(TrainingSet):
     def __init__(self, inputs, codes, weight, factors):
         super().__init__(inputs, codes, weight)
         self.weight = self.weight * factors
-        self.factors = shares
+        self.factors = factors
 
     def subset(self, indices):
         """Return some of the samples, with the weights of each head rescaled."""

@@ -54,9 +54,9 @@ class RejectOptionClassifier(ClassifierMixin, SelectivePredictor):
     .. math:: \cos\theta\, \frac{a(x)}{c_a} + \sin\theta\, \frac{b(x)}{c_b} \le \lambda
 
     where a is a risk score (high = likely misclassified) and b an OOD score (high =
-    out-of-distribution): the form of the optimal selective classifier when the data in
-    use contain OOD samples [1]_. The angle and the threshold solve the problem of the
-    `rule` on calibration data.
+    out-of-distribution): the form of the optimal selective classifier when the data at
+    deployment contain OOD samples [1]_. The angle and the threshold solve the problem
+    of the `rule` on calibration data.
 
     Read more in the :ref:`User Guide <rejection>`.
 

@@ -418,9 +418,9 @@ def test_too_large_components(monkeypatch):
     search.set_params(candidates=["a -> b", "c <-> d", "a and b and c -> d"])
     with pytest.warns(
         SkoodWarning,
-        match="1 of 3 candidates were not tried, or not always: next to the constraints "
-        "found before they connect too many concepts for an exact partition function. "
-        "Give fewer candidates, or max_constraints.",
+        match="1 of 3 candidates were not tried, or not always: next to the "
+        "constraints found before they connect too many concepts for an exact "
+        "partition function. Give fewer candidates, or max_constraints.",
     ):
         search.fit(X, y)
     assert list(search.search_history_["candidate"]) == ["a -> b", "c <-> d"]

@@ -371,11 +371,7 @@ def test_text_of_bounds_that_cannot_be_met():
     with pytest.raises(InfeasibleError) as info:
         solved(Careful(0.0, 0.0), a, None, np.ones(60), a_ood, None)
     text = str(info.value)
-    assert (
-        "a TPR of at most 0 within the requested bounds, and an FPR of at least" in text
-    )
+    assert "a TPR of at most 0 within the given bounds, and an FPR of at least" in text
     assert text.endswith("and a selective risk of at least 1.")
-    with pytest.raises(
-        InfeasibleError, match="within the requested bounds, and an FPR"
-    ):
+    with pytest.raises(InfeasibleError, match="within the given bounds, and an FPR"):
         solved(Proportional(1.0, 0.1), a, None, loss, a_ood, None)
