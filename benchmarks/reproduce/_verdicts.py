@@ -75,8 +75,8 @@ def tolerance(ours, error, unit):
     spread of ours either, a value is exact, and only rounding remains: half a `unit`
     of the last printed digit.
     """
-    if math.isnan(ours.error):
-        # a printed spread is the only one known
+    if math.isnan(ours.error) or ours.error <= 1e-12 * abs(ours.value):
+        # one run, or equal runs: a printed spread is the only one known
         return unit / 2 if math.isnan(error) else max(_Z * error, unit / 2)
     if not math.isnan(error):
         return _Z * math.hypot(ours.error, error)

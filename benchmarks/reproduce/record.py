@@ -108,7 +108,10 @@ def record(out, folder=RESULTS):
     cells = _merged(old["cells"], cells, _PLACE)
     reasons = {entry["table"]: entry["reason"] for entry in old["skipped"]}
     for experiment in load_paper(new["paper"]).experiments:
-        reason = new["skipped"].get(experiment.name)
+        reason = new["skipped"].get(experiment.name, "")
+        absent = [name for name in experiment.needs if f"{name}: " in reason]
+        if absent:
+            reason = f"no files of {', '.join(absent)}"
         reasons |= dict.fromkeys(experiment.tables, reason) if reason else {}
     there = {cell["table"] for cell in cells}
     lists = {

@@ -99,6 +99,11 @@ def test_page_has_the_cells_of_the_record(write, tmp_path):
     skipped = {"densities": "Table 1, fig-1, densities: no package x"}
     record(write("b", cell(), skipped=skipped), tmp_path)
     assert '"1","Table 1, fig-1, densities: no package x"' in page("franc", tmp_path)
+    absent = "CIFAR-10: no files of cifar10: There is no /home/me/data/cifar10.tar"
+    skipped = {"CIFAR-10 against MNIST": f"Table 2, {absent}"}
+    other = {**cell(), "table": "1"}
+    record(write("c", other, skipped=skipped), tmp_path / "other")
+    assert '"2","no files of cifar10"' in page("franc", tmp_path / "other")
 
 
 def test_small_versions_are_no_results(write, tmp_path):

@@ -77,6 +77,9 @@ def test_error_of_a_printed_value():
         (Ours(0, 0, 0, 0.1, 0.1, 1), NAN, 1.959964 * math.sqrt(2) * 0.1),
         # exact: only rounding
         (Ours(0, NAN, NAN, NAN, NAN, 1), NAN, 0.005),
+        # equal runs
+        (Ours(0.8, 0.8, 0.8, 1e-17, 2e-17, 3), NAN, 0.005),
+        (Ours(0.8, 0.8, 0.8, 0.0, 0.0, 3), 0.2, 1.959964 * 0.2),
         # exact, with a printed error
         (Ours(0, NAN, NAN, NAN, NAN, 1), 0.2, 1.959964 * 0.2),
     ],
