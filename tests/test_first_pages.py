@@ -1,0 +1,109 @@
+"""The pages that a visitor meets first: landing page, README and the first steps."""
+
+# Authors: The skood developers
+# SPDX-License-Identifier: BSD-3-Clause
+
+import contextlib
+import io
+import re
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+LIMITS = {
+    "README.md": 900,
+    "doc/index.rst": 450,
+    "doc/install.rst": 500,
+    "doc/getting_started.rst": 1_000,
+    "doc/choosing.rst": 1_500,
+    "doc/faq.rst": 1_200,
+}
+#: Terms that users search for, on landing page, README and glossary.
+TERMS = [
+    "selective classification",
+    "open-set recognition",
+    "anytime-valid",
+    "novelt(y|ies)",
+    "anomal(y|ies)",
+    "abstention",
+    "LLM answers",
+    "defer",
+    "distribution shift",
+    "conformal",
+]
+#: Further terms of the glossary.
+GLOSSARY = [
+    "selective prediction",
+    "learning to reject",
+    "outlier",
+    "misclassification detection",
+    "false discovery rate",
+    "covariate shift",
+    "expert",
+    "capacity",
+]
+
+
+def read(name):
+    return (ROOT / name).read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize("name", LIMITS)
+def test_length(name):
+    assert len(read(name).split()) <= LIMITS[name]
+
+
+@pytest.mark.parametrize("name", ["README.md", "doc/index.rst"])
+def test_terms_are_on_the_page(name):
+    text = " ".join(read(name).split())
+    missing = [term for term in TERMS if not re.search(term, text)]
+    assert missing == []
+
+
+def test_terms_are_in_the_glossary():
+    entries = re.findall(r"^   (\S.*)$", read("doc/glossary.rst"), flags=re.M)
+    for term in TERMS + GLOSSARY:
+        assert any(re.fullmatch(term, entry) for entry in entries), term
+
+
+def test_first_pages_are_in_the_table_of_contents():
+    contents = read("doc/index.rst").split(".. toctree::")[1].split()
+    first = ["install", "getting_started", "choosing", "faq"]
+    assert [page for page in contents if page in first] == first
+
+
+def test_links_of_the_readme():
+    links = re.findall(r"(?<!!)\[[^]]+\]\(([^)]+)\)", read("README.md"))
+    assert len(links) >= 5
+    for link in links:
+        assert re.fullmatch(r"LICENSE|[\w/]+\.md|examples/[\w/]+\.py", link), link
+        assert (ROOT / link).is_file(), link
+    assert ".rst" not in read("README.md")
+
+
+def test_commands_of_the_readme():
+    (commands,) = (b for b in blocks("sh") if "make" in b)
+    assert [line.split("#")[0].split() for line in commands.splitlines()] == [
+        ["make", "demo"],
+        ["make", "test"],
+    ]
+
+
+def blocks(language):
+    return re.findall(rf"```{language}\n(.*?)```", read("README.md"), flags=re.S)
+
+
+def test_example_of_the_readme():
+    """The text block is the output of the python block, but for line breaks."""
+    (code,), (expected,) = blocks("python"), blocks("text")
+    output = io.StringIO()
+    with contextlib.redirect_stdout(output):
+        exec(code, {})
+    assert output.getvalue().split() == expected.split()
+    assert not re.search(r">>>|# doctest|array\(", read("README.md"))
+
+
+def test_example_of_the_landing_page():
+    lines = re.findall(r"^(?:>>>|\.\.\.) ", read("doc/index.rst"), flags=re.M)
+    assert len(lines) <= 12
