@@ -18,15 +18,13 @@ USE, DETAILS, ALL, RECIPE = 1_500, 2_800, 60_000, 1_200
 LONGER = {"numerical_notes": 2_000}
 #: Pages that still have a `bool` as an output, and pages with words of `WORDS`; a page
 #: without them has to leave its set.
-WITH_BOOL = {
-    "user_guide/epistemic_regression",
-}
+WITH_BOOL = set()
 WITH_WORDS = set()
 #: Pages of the guide above their limit, with their number of words. Numbers may only
 #: shrink; a page that is within its limit has to leave the table.
 ABOVE = {}
 #: Words of the whole guide today; they may only shrink.
-ALL_TODAY = 66_357
+ALL_TODAY = 66_045
 #: Words with a plainer term: fraction, in production, available, module, reproduce, ...
 WORDS = [
     r"\bshares? of\b",
