@@ -108,21 +108,30 @@ _MEMBERS = [("knn", KNN(n_neighbors=2)), ("gaussian", SSD(covariance=LedoitWolf(
 _QUICK_NET = {"module_params": {"hidden": (16,)}, "max_epochs": 30, "lr": 0.03}
 
 # The same, quicker, for those that train several, or in many parts.
-_QUICKER_NET = {"module_params": {"hidden": (16,)}, "max_epochs": 15, "lr": 0.06}
+_QUICKER_NET = {"module_params": {"hidden": (16,)}, "max_epochs": 8, "lr": 0.1}
 
 # The network of classifiers of nodes, which is trained by itself.
 _QUICK_GRAPH = {
     "conv_params": {"hidden": (16,), "dropout": 0.0},
-    "max_epochs": 15,
-    "lr": 0.05,
+    "max_epochs": 8,
+    "lr": 0.1,
+    "training": TrainingOptions(early_stopping=False),
+    "random_state": 0,
+}
+
+# The parameters of training of regressors: as many steps as epochs.
+_QUICK_REGRESSION = {
+    "max_epochs": 30,
+    "lr": 0.1,
+    "batch_size": 256,
     "training": TrainingOptions(early_stopping=False),
     "random_state": 0,
 }
 
 _DROPOUT_NET = TorchClassifier(
     module_params={"hidden": (16,), "dropout": 0.2},
-    max_epochs=30,
-    lr=0.03,
+    max_epochs=15,
+    lr=0.06,
     random_state=0,
 )
 
@@ -136,6 +145,8 @@ _QUICK_CHAINS = {
 _QUICK_POSTERIOR = {
     **_QUICK_GRAPH,
     "module_params": {**_QUICK_GRAPH["conv_params"], "latent_dim": 4, "flow_layers": 2},
+    "max_epochs": 15,
+    "lr": 0.05,
 }
 del _QUICK_POSTERIOR["conv_params"]
 
@@ -240,7 +251,7 @@ _INSTANCES = {
         ),
     ],
     "EvidentialProbe": [
-        EvidentialProbe(_LINEAR, max_epochs=30, random_state=0),
+        EvidentialProbe(_LINEAR, max_epochs=10, random_state=0),
         EvidentialProbe(
             _PERCEPTRON,
             ProbeObjective(activation="softplus"),
@@ -267,7 +278,9 @@ _INSTANCES = {
     "GKDENetwork": [
         GKDENetwork(GraphClassifier(**_QUICK_GRAPH)),
         GKDENetwork(
-            GraphClassifier(**_QUICK_GRAPH), evidence="softplus", lambda_teacher=0.0
+            GraphClassifier(**{**_QUICK_GRAPH, "max_epochs": 15, "lr": 0.05}),
+            evidence="softplus",
+            lambda_teacher=0.0,
         ),
     ],
     "GraphClassifier": [
@@ -275,7 +288,7 @@ _INSTANCES = {
         GraphClassifier(
             "gat", conv_params={"hidden": (16,)}, max_epochs=30, lr=0.03, random_state=0
         ),
-        GraphClassifier("sage", **_QUICK_GRAPH),
+        GraphClassifier("sage", **{**_QUICK_GRAPH, "max_epochs": 15, "lr": 0.05}),
     ],
     "GraphPosteriorNetwork": [
         GraphPosteriorNetwork(**_QUICK_POSTERIOR),
@@ -324,6 +337,13 @@ _INSTANCES = {
         ),
     ],
     "MLNDetector": [
+        MLNDetector(
+            [],
+            _CLASS,
+            SSD(covariance=LedoitWolf()),
+            fusion=ConceptFusion(normalizer="norm"),
+            random_state=0,
+        ),
         MLNDetector([], _CLASS, SSD(covariance=LedoitWolf()), random_state=0),
         MLNDetector(
             WeightedConstraints(["class = class"], weights=[2.0]),
@@ -339,10 +359,7 @@ _INSTANCES = {
         MCDropout(_DROPOUT_NET, n_samples=5, setting="b", random_state=0),
         MCDropout(
             TorchRegressor(
-                module_params={"hidden": (30,), "dropout": 0.05},
-                max_epochs=60,
-                lr=0.03,
-                random_state=0,
+                module_params={"hidden": (30,), "dropout": 0.05}, **_QUICK_REGRESSION
             ),
             n_samples=5,
             random_state=0,
@@ -360,7 +377,11 @@ _INSTANCES = {
         MultiHeadClassifier(Flat, criterion=margin_loss, max_epochs=60, lr=0.03),
     ],
     "PackedEnsemble": [
-        PackedEnsemble(TorchClassifier(**_QUICKER_NET, random_state=0)),
+        PackedEnsemble(
+            TorchClassifier(
+                module_params={"hidden": (16,)}, max_epochs=15, lr=0.06, random_state=0
+            )
+        ),
         PackedEnsemble(
             TorchClassifier(**_QUICK_NET, random_state=0),
             n_members=3,
@@ -409,9 +430,7 @@ _INSTANCES = {
         ),
     ],
     "TorchRegressor": [
-        TorchRegressor(
-            module_params={"hidden": (20,)}, max_epochs=60, lr=0.03, random_state=0
-        ),
+        TorchRegressor(module_params={"hidden": (20,)}, **_QUICK_REGRESSION),
         TorchRegressor(
             module_params={"hidden": (20,)},
             criterion="gaussian_nll",

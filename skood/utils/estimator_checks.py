@@ -350,6 +350,7 @@ __all__ = ["check_detector", "expected_failed_checks", "yield_detector_checks"]
 
 _N_CLASSES = 5
 _N_NEW = 2000  # new samples from the distribution of the training samples
+_SECONDS = 0.5  # for fits on samples of one size, where their number is free
 
 
 def _data(seed=0, n_features=_N_CLASSES, n_classes=_N_CLASSES):
@@ -496,7 +497,7 @@ def check_contamination(detector):
     level = 0.1
     detector = clone(detector).set_params(contamination=level)
     for n_samples, least, most in ((200, 3, 40), (2000, 1, 8)):
-        fractions = _rejected(detector, n_samples, least, most, seconds=0.5)
+        fractions = _rejected(detector, n_samples, least, most, _SECONDS)
         n_scores = min(n_samples, 1000 if len(fractions) > 2 else 200)
         variance = level * (1 - level) * (1 / (n_scores + 2) + 1 / _N_NEW)
         if len(fractions) > 2:  # larger if fewer samples are held out

@@ -11,7 +11,7 @@ import pandas as pd
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 from sklearn.base import BaseEstimator, RegressorMixin, clone
-from sklearn.ensemble import IsolationForest, RandomForestRegressor
+from sklearn.ensemble import IsolationForest
 from sklearn.feature_extraction.text import CountVectorizer
 from sklearn.frozen import FrozenEstimator
 from sklearn.gaussian_process import GaussianProcessRegressor
@@ -53,7 +53,7 @@ from tests.decision._scores import solved
 INSTANCES = [
     RejectOptionRegressor(
         DecisionTreeRegressor(random_state=0),
-        uncertainty=RandomForestRegressor(20, min_samples_leaf=5, random_state=0),
+        uncertainty=DecisionTreeRegressor(min_samples_leaf=5, random_state=0),
     ),
     RejectOptionRegressor(DecisionTreeRegressor(random_state=0)),
     RejectOptionRegressor(
