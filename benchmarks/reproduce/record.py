@@ -89,6 +89,18 @@ def _merged(old, new, names):
     return [merged[place] for place in sorted(merged)]
 
 
+def _reasons(paper, skipped):
+    """Return why tables are absent, by table: all of their experiments were skipped."""
+    reasons = {}
+    for table in paper.tables():
+        for_table = [e for e in paper.experiments if table in e.tables]
+        if all(experiment.name in skipped for experiment in for_table):
+            reason, needs = skipped[for_table[0].name], for_table[0].needs
+            absent = [name for name in needs if f"{name}: " in reason]
+            reasons[table] = f"no files of {', '.join(absent)}" if absent else reason
+    return reasons
+
+
 def _with_recipe(claims):
     return [{"recipe": "ours", **claim} for claim in claims]
 
@@ -107,12 +119,7 @@ def record(out, folder=RESULTS):
         cells.append({name: cell[name] for name in COLUMNS})
     cells = _merged(old["cells"], cells, _PLACE)
     reasons = {entry["table"]: entry["reason"] for entry in old["skipped"]}
-    for experiment in load_paper(new["paper"]).experiments:
-        reason = new["skipped"].get(experiment.name, "")
-        absent = [name for name in experiment.needs if f"{name}: " in reason]
-        if absent:
-            reason = f"no files of {', '.join(absent)}"
-        reasons |= dict.fromkeys(experiment.tables, reason) if reason else {}
+    reasons |= _reasons(load_paper(new["paper"]), new["skipped"])
     there = {cell["table"] for cell in cells}
     lists = {
         "runs": _merged(old["runs"], _runs(out, about), ["experiment", "recipe"]),

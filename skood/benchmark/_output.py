@@ -16,6 +16,7 @@ from skood.benchmark._parts import OOD
 from skood.exceptions import SkoodWarning
 from skood.metrics import RiskCoverageDisplay, ScoreHistogramDisplay
 from skood.utils._files import replacing, write_text
+from skood.utils._optional import pip_install
 from skood.utils._plotting import COLORS, DASHES
 
 _MORE_COLORS = ("black", "0.55")
@@ -295,7 +296,7 @@ def write(result, options):
     except ImportError:
         warnings.warn(
             "Plots were not written: matplotlib is not installed. Install it by "
-            'pip install "skood[plot]".',
+            f"{pip_install('plot')}.",
             SkoodWarning,
             stacklevel=2,
         )

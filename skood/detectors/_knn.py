@@ -42,6 +42,7 @@ from skood.utils._array_api import (
     to_host,
 )
 from skood.utils._input import takes_input
+from skood.utils._optional import pip_install
 from skood.utils._parallel import map_chunks
 from skood.utils._param_validation import Interval, StrOptions
 from skood.utils._torch import is_tensor, resolve_device, row_chunks
@@ -304,7 +305,7 @@ class KNN(OutputDetector):
         if self.algorithm == "faiss" and find_spec("faiss") is None:
             raise ValueError(
                 "algorithm='faiss' needs the package faiss, which is not installed: "
-                'pip install "skood[faiss]".'
+                f"{pip_install('faiss')}."
             )
         if self.algorithm != "auto":
             return self.algorithm

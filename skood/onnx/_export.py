@@ -13,6 +13,7 @@ from sklearn.utils.validation import check_is_fitted
 from skood.nn._make_network import make_network
 from skood.nn._sklearn_network import LayeredNetwork
 from skood.utils._metaestimators import unwrapped
+from skood.utils._optional import import_optional
 from skood.utils.discovery import all_estimators
 
 # Since this version the axes of all reductions are inputs.
@@ -28,14 +29,7 @@ _NODES = {
 
 
 def _import_skl2onnx():
-    try:
-        import skl2onnx
-    except ImportError as error:
-        raise ImportError(
-            "skood.onnx needs skl2onnx, which is not installed: "
-            'pip install "skood[onnx]".'
-        ) from error
-    return skl2onnx
+    return import_optional("skl2onnx", "skood.onnx", "onnx")
 
 
 def to_onnx(estimator, *, target_opset=None, dtype=np.float64):

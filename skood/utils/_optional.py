@@ -6,12 +6,12 @@
 import sys
 from contextlib import suppress
 from difflib import get_close_matches
-from importlib import import_module
+from importlib import import_module, metadata
 from importlib.util import find_spec
 
 
 def import_optional(module, purpose, extra=None):
-    """Import a module of a package of ``skood[extra]``, or None: of its own; or raise.
+    """Import a module of a package of an extra of skood, or of any; or raise.
 
     The purpose, such as "conv='gat'", is the subject of the error.
     """
@@ -19,11 +19,18 @@ def import_optional(module, purpose, extra=None):
         return import_module(module)
     except ImportError as error:
         package = module.split(".")[0]
-        requirement = f'"skood[{extra}]"' if extra else package
+        needed = pip_install(extra) if extra else f"pip install {package}"
         raise ImportError(
-            f"{purpose} needs {package}, which is not installed: pip install "
-            f"{requirement}."
+            f"{purpose} needs {package}, which is not installed: {needed}."
         ) from error
+
+
+def pip_install(extra):
+    """Return the command that installs the package of an extra, with its bound."""
+    marker = f"extra == {extra!r}"
+    needs = (need.split(";") for need in metadata.requires("skood") or ())
+    (need,) = (need for need, *rest in needs if marker in "".join(rest))
+    return f'pip install "{need.strip()}"'
 
 
 def import_pandas(method):

@@ -329,7 +329,7 @@ def test_missing_files(tmp_path):
 def test_without_torch_geometric(tmp_path, monkeypatch):
     for module in ("torch_geometric", "torch_geometric.datasets", "torch_geometric.io"):
         monkeypatch.setitem(sys.modules, module, None)
-    message = r'not installed: pip install "skood\[graph\]"'
+    message = r'not installed: pip install "torch-geometric>='
     with pytest.raises(ImportError, match=message):
         load_graph("CoraML", tmp_path, download=True)
     write_planetoid(tmp_path / "PubMed" / "raw")

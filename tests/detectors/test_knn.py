@@ -350,7 +350,7 @@ def test_algorithms_that_are_euclidean_only(algorithm):
 def test_faiss_that_is_not_installed(monkeypatch):
     monkeypatch.setattr(module, "find_spec", lambda name: None)
     bank, queries = _data()
-    with pytest.raises(ValueError, match=r'pip install "skood\[faiss\]"'):
+    with pytest.raises(ValueError, match=r'pip install "faiss-cpu>='):
         KNN(n_neighbors=2, algorithm="faiss").fit(bank)
     scores = (
         KNN(n_neighbors=2, normalize=True).fit(bank).score_samples(queries)

@@ -770,6 +770,6 @@ def test_broken_package_gives_its_cause(data, frozen, monkeypatch, tmp_path):
     with pytest.raises(
         ImportError,
         match=r"cannot be imported here \(No module named 'a_package_that_is_missing'\)"
-        r": pip install --upgrade .* hessian='diag'",
+        r": pip install \"laplace-torch>=.* hessian='diag'",
     ):
         Laplace(frozen, subset="all").fit(*data)

@@ -476,7 +476,7 @@ def test_attention_without_torch_geometric(monkeypatch, missing):
     monkeypatch.setitem(sys.modules, missing, None)
     if missing == "torch_geometric":
         monkeypatch.delitem(sys.modules, "torch_geometric.nn", raising=False)
-    message = r"conv='gat' needs torch_geometric, .*: pip install \"skood\[graph\]\""
+    message = r"conv='gat' needs torch_geometric, .*: pip install \"torch-geometric>="
     with pytest.raises(ImportError, match=message):
         GAT(6, 4)
 

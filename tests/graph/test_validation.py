@@ -220,7 +220,7 @@ def test_import_of_torch_geometric(monkeypatch):
     assert import_optional(name, "this", "graph").__name__ == name
     nodes = NodeSet((X, A))
     monkeypatch.setitem(sys.modules, "torch_geometric.data", None)
-    message = r"to_data needs torch_geometric, which is not installed: pip install \"sk"
+    message = r"to_data needs torch_geometric, which is not installed: pip install \"to"
     with pytest.raises(ImportError, match=message):
         nodes.to_data()
 

@@ -290,5 +290,5 @@ def test_errors(data):
 def test_without_skl2onnx(monkeypatch):
     monkeypatch.setitem(sys.modules, "skl2onnx", None)
     for function in (register_converters, lambda: to_onnx(KNN())):
-        with pytest.raises(ImportError, match=r'pip install "skood\[onnx\]"'):
+        with pytest.raises(ImportError, match=r'pip install "skl2onnx>=1'):
             function()

@@ -112,7 +112,7 @@ def test_without_skops(monkeypatch, tmp_path):
     monkeypatch.setitem(sys.modules, "skops.io", None)
     message = (
         "skood.persistence needs skops, which is not installed: "
-        'pip install "skood[persistence]".'
+        'pip install "skops>=0.13".'
     )
     with pytest.raises(ImportError) as error:
         dump(DETECTOR, tmp_path / "detector.skood")

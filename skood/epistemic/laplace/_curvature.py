@@ -24,6 +24,7 @@ from skood.epistemic._likelihood import check_residuals
 from skood.epistemic._measures import gaussian_uncertainty
 from skood.epistemic._vectorized import Vectorized
 from skood.utils._linalg import symmetric_eigh
+from skood.utils._optional import pip_install
 from skood.utils._torch import row_chunks, to_tensor
 
 # Smaller curvatures and weights count as zero.
@@ -648,11 +649,11 @@ def laplace_torch():
     except ImportError as error:
         needs = "hessian='kron' for other weights than the last layer's needs the "
         if isinstance(error, ModuleNotFoundError) and error.name == "laplace":
-            needs += 'package laplace-torch: pip install "skood[laplace]". Or use '
+            needs += f"package laplace-torch: {pip_install('laplace')}. Or use "
         else:
             needs += (
                 f"package laplace-torch, which cannot be imported here ({error}): "
-                'pip install --upgrade "skood[laplace]". Or use '
+                f"{pip_install('laplace')}. Or use "
             )
         raise ImportError(f"{needs}subset='last_layer' or hessian='diag'.") from error
     return Laplace

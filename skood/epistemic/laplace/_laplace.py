@@ -92,8 +92,8 @@ class Laplace(BaseMembers):
     hessian : {"kron", "diag", "full"}, default="kron"
         Form of H: a Kronecker product per layer, its diagonal, or the full matrix (for
         some thousands of weights). "kron" with a `subset` other than "last_layer" needs
-        laplace-torch: ``pip install "skood[laplace]"``. The output of a regressor has
-        one matrix, which "kron" is, too; "diag" is not supported.
+        the package laplace-torch. The output of a regressor has one matrix, which
+        "kron" is, too; "diag" is not supported.
 
     prior_precision : "marglik" or float, default="marglik"
         Precision :math:`\tau` of the normal prior of each weight, including biases.
