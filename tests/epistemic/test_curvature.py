@@ -756,7 +756,7 @@ class Counting(LogisticRegression):
 def test_missing_package_raises_before_training(data, wrapped, monkeypatch):
     monkeypatch.setitem(sys.modules, "laplace", None)
     monkeypatch.setattr(Counting, "fits", 0)
-    with pytest.raises(ImportError, match=r'install "skood\[laplace\]".*last_layer'):
+    with pytest.raises(ImportError, match=r'install "laplace-torch>=.*".*last_layer'):
         wrapped(Laplace(Counting(), subset="all")).fit(*data)
     assert Counting.fits == 0
     wrapped(Laplace(Counting(), subset="all", hessian="diag")).fit(*data)
