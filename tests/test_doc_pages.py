@@ -24,7 +24,7 @@ WITH_WORDS = set()
 #: shrink; a page that is within its limit has to leave the table.
 ABOVE = {}
 #: Words of the whole guide today; they may only shrink.
-ALL_TODAY = 60_005
+ALL_TODAY = 59_901
 #: Words with a plainer term: fraction, in production, available, module, reproduce, ...
 WORDS = [
     r"\bshares? of\b",
