@@ -36,8 +36,8 @@ MUTANTS = r"""
 - decision/_statements.py: return at_most(int(np.count_nonzero(loss[accepted])), N, self.limit)
 + return at_most(int(loss[accepted].sum()), N, self.limit)
 @ decision/test_statements.py::test_losses_below_the_largest_count_as_errors
-- stats/_rate_tests.py: return float(binom.sf(count - 1, n, share)) if share > 0 else 0.0
-+ return float(binom.sf(count, n, share)) if share > 0 else 0.0
+- stats/_rate_tests.py: return float(binom.sf(count - 1, n, fraction)) if fraction > 0 else 0.0
++ return float(binom.sf(count, n, fraction)) if fraction > 0 else 0.0
 @ decision/test_statements.py
 - stats/_binomial_bounds.py: return max(-1, int(near[binom.cdf(near, n_ood, fpr_max) <= delta].max()))
 + return max(-1, int(near[binom.cdf(near - 1, n_ood, fpr_max) <= delta].max()))
@@ -102,8 +102,8 @@ MUTANTS = r"""
 - epistemic/_measures.py: epistemic = np.sum(weights * from_n, axis=0)
 + epistemic = np.sum(weights * to_n, axis=0)
 = both are the double sum of w_n w_m KL(n || m): to_n sums it over n first
-- epistemic/_measures.py: error = np.sqrt(n_draws / (n_draws - 1) * np.sum(shares**2, axis=0))
-+ error = np.sqrt(np.sum(shares**2, axis=0))
+- epistemic/_measures.py: error = np.sqrt(n_draws / (n_draws - 1) * np.sum(terms**2, axis=0))
++ error = np.sqrt(np.sum(terms**2, axis=0))
 @ epistemic/test_measures.py
 - epistemic/quam/_searches.py: return softmax(-losses / self.temperature, axis=0)
 + return softmax(-losses * self.temperature, axis=0)
@@ -135,8 +135,8 @@ MUTANTS = r"""
 + in_test |= is_out
 - datasets/_ood_graph.py: means *= signal / np.sqrt(2) / np.linalg.norm(means, axis=1, keepdims=True)
 + means *= signal / np.linalg.norm(means, axis=1, keepdims=True)
-- utils/_ties.py: rank = int(share * len(scores) * (1 + 1e-12))
-+ rank = int(share * len(scores))
+- utils/_ties.py: rank = int(fraction * len(scores) * (1 + 1e-12))
++ rank = int(fraction * len(scores))
 - utils/_weights.py: remaining = np.flatnonzero(left > _ROUNDING * weight)
 + remaining = np.flatnonzero(left > 0)
 - utils/_folds.py: n_held_out = min(max(1, round(calibration * n_samples)), n_samples - 1)

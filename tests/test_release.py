@@ -23,7 +23,7 @@ PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 # Found in a clone, and not what anyone should get.
 NEVER = re.compile(
     r"__pycache__|\.py[co]$|\.coverage|\.hypothesis|_cache/|\.venv|\.git/|\.git$"
-    r"|doc/_build|doc/generated|doc/auto_examples|results/|skood-out|\.skood$"
+    r"|doc/_build|doc/generated|doc/auto_examples|(?<!benchmarks/)results/|skood-out|\.skood$"
 )
 
 

@@ -151,7 +151,7 @@ def test_many_points_and_classes_equal_each_alone(scope):
             separate = targets[i : i + 1, j : j + 1]
             item = _search(tail, points[i : i + 1], separate, batches, schedule)
             at = 3 * i + j
-            for name in ("outputs", "training_loss", "attack_loss", "judged"):
+            for name in ("outputs", "training_loss", "attack_loss", "evaluated"):
                 both = getattr(result, name)[:, at], getattr(item, name)[:, 0]
                 torch.testing.assert_close(*both, rtol=0, atol=1e-9)
             weights = tail.named(result.weights, at)
@@ -344,7 +344,7 @@ def test_search_result_by_points():
         for target in range(2):
             for point in range(3):
                 value = 10 * point + target
-                assert result["judged"][step, target, point] == value + 100 * step
+                assert result["evaluated"][step, target, point] == value + 100 * step
                 assert result["outputs"][step, target, point].tolist() == [
                     value,
                     -value,
