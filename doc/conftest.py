@@ -27,7 +27,9 @@ def _unlabeled(ax):
 
 @pytest.fixture(autouse=True)
 def _figures_have_labels(request):
-    """Check the figures that a page draws, and close them."""
+    """Check the figures that a page draws, and close all."""
+    if "matplotlib.pyplot" in sys.modules:
+        sys.modules["matplotlib.pyplot"].close("all")  # of earlier tests
     yield
     if pyplot := sys.modules.get("matplotlib.pyplot"):
         figures = [pyplot.figure(number) for number in pyplot.get_fignums()]

@@ -252,7 +252,7 @@ def test_single_score_needs_a_single_name():
 )
 def test_without_matplotlib(display, monkeypatch):
     monkeypatch.setitem(sys.modules, "matplotlib.pyplot", None)
-    message = rf'{type(display).__name__}.* needs .*"skood\[plot\]"'
+    message = rf'{type(display).__name__}.* needs .*"matplotlib>='
     with pytest.raises(ImportError, match=message):
         display.plot()
 
