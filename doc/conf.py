@@ -61,14 +61,6 @@ html_static_path = ["_static"]
 html_css_files = ["skood.css"]
 html_js_files = ["copy.js"]
 html_show_sourcelink = False
-# Pages without pages below them have nothing to list in a sidebar.
-html_sidebars = {
-    name: []
-    for name in (
-        *("install", "getting_started", "choosing", "faq", "comparison", "migration"),
-        *("developers/**", "glossary", "whats_new/**"),
-    )
-}
 html_theme_options = {
     "logo": {"image_light": "_static/logo.svg", "image_dark": "_static/logo-dark.svg"},
     "show_toc_level": 2,
