@@ -1,6 +1,7 @@
 """Draw the picture of the front page: ``python doc/hero.py``.
 
-One picture for light and one for dark pages, with the same numbers.
+One picture for light and one for dark pages, with the same numbers, and both with the
+panels below each other for narrow screens.
 """
 
 # Authors: The skood developers
@@ -46,9 +47,9 @@ def fit(X, y):
     return clf, detector, rejecting
 
 
-def mixed(color, page, share):
-    """Return a color that is `share` of `color` on the color of the page."""
-    return share * np.array(to_rgb(color)) + (1 - share) * np.array(to_rgb(page))
+def mixed(color, page, alpha):
+    """Return a color with the opacity `alpha` on the color of the page."""
+    return alpha * np.array(to_rgb(color)) + (1 - alpha) * np.array(to_rgb(page))
 
 
 def draw(name, X, y, models):
@@ -95,10 +96,10 @@ def draw(name, X, y, models):
         ax.scatter(*X[y == -1][::3].T, s=18, color="#d1495b", marker="X", lw=0)
     note = {"color": ink, "fontsize": 11, "ha": "center"}
     axes[0].text(
-        5.45, 2.0, "unlike all it has seen,\nbut surely “green”?", va="top", **note
+        5.45, 2.0, "unlike the training data,\nbut surely “green”?", va="top", **note
     )
     axes[1].text(5.7, 2.0, "not at all", va="top", **note)
-    axes[2].text(5.8, 2.0, "rejected: unlike\nall it has seen", va="top", **note)
+    axes[2].text(5.8, 2.0, "rejected: unlike\nthe training data", va="top", **note)
     axes[2].annotate(
         "rejected:\nbetween\nclasses",
         (0.05, -2.6),
@@ -114,7 +115,17 @@ def draw(name, X, y, models):
         Image.open(file).convert("RGB").crop((967, 55, 1433, 421)).quantize(64).save(
             file.with_name("thumb.png"), optimize=True
         )
-    Image.open(file).convert("RGB").quantize(128).save(file, optimize=True)
+    wide = Image.open(file).convert("RGB")
+    width, height = wide.width // 3, wide.height
+    stacked = Image.new("RGB", (width, 3 * height))
+    for i in range(3):
+        panel = wide.crop((i * width, 0, (i + 1) * width, height))
+        stacked.paste(panel, (0, i * height))
+    for image, path in (
+        (wide, file),
+        (stacked, file.with_name(f"hero-stacked-{name}.png")),
+    ):
+        image.quantize(128).save(path, optimize=True)
 
 
 def main():
