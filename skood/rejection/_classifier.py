@@ -332,11 +332,9 @@ class RejectOptionClassifier(ClassifierMixin, SelectivePredictor):
         if isinstance(risk_detector, str):
             risk_detector = DecisionLoss(self.estimator, self._table)
         parts = Parts(self.estimator, risk_detector, self.ood_detector)
-        scores = unwrapped(self.estimator)
-        if isinstance(scores, ScoreTable):
-            parts = scores._filled(parts)
         parts.table = self._table
-        return parts
+        scores = unwrapped(self.estimator)
+        return scores._filled(parts) if isinstance(scores, ScoreTable) else parts
 
     def _check_data(self, data):
         table = unwrapped(self.estimator)

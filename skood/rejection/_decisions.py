@@ -367,8 +367,7 @@ class Decisions(SkoodEstimator):
             The samples.
 
         y : array-like of shape (n_samples,)
-            Labels or targets. A sample is OOD when its label is `ood_label` or is not
-            in ``classes_``; in a regression, when its target is NaN.
+            Labels or targets, as in `report`.
 
         sample_weight : array-like of shape (n_samples,), default=None
             Weights of the samples.

@@ -343,18 +343,17 @@ def explain_decisions(clf, X, n_columns, groups=None, table=None):
         if reason == "unknown group":
             sentences.append("rejected: the rule has no threshold for the group")
             continue
-        likely = [None]
-        if not regression:
-            likely = [_likeliest(name, classes, values, i, reason)]
+        likely = _likeliest(name, classes, values, i, reason)
         if reason == "accepted":
             shown = _value if regression else _label
-            sentence = f"accepted as {shown(predicted[i])}"
-            sentences.append(sentence + "".join(f" with {p}" for p in likely if p))
+            end = f" with {likely}" if likely else ""
+            sentences.append(f"accepted as {shown(predicted[i])}{end}")
             continue
-        why = ""
-        if risk_detector is not None or not likely[0]:
+        why = end = ""
+        if risk_detector is not None or not likely:
             why = _why("risk", details, detectors, reasons, i)
-        end = "".join(f"; {p}" if why else f": {p}" for p in likely if p)
+        if likely:
+            end = f"; {likely}" if why else f": {likely}"
         is_likely = name == "probability" and not regression
         kind = "likely misclassified" if is_likely else "uncertain"
         sentences.append(f"rejected as {kind}{why}{end}")

@@ -192,6 +192,12 @@ class CalibrationRecord(NamedTuple):
     n_certificates: int = 1
 
 
+def is_cross_fitted(calibration):
+    """Return whether several models compute the scores for this `calibration`."""
+    once = isinstance(calibration, Real) and calibration < 1
+    return not (once or isinstance(calibration, str))
+
+
 def followed_by(stored_samples, fresh):
     """Return stored samples and fresh ones after them, or raise if labels differ."""
     sizes = list(zip(stored_samples.sizes, fresh.sizes, strict=True))
@@ -231,6 +237,12 @@ class Parts(namedtuple("Parts", "estimator risk_detector ood_detector")):
         "with skood.nn.pretrained(module, classes=...)"
     )
 
+    def like(self, estimators):
+        """Return these parts with other estimators, such as fitted ones."""
+        parts = type(self)(*estimators)
+        parts.table = self.table
+        return parts
+
     @cached_property
     def plan(self):
         """How the detectors share the network of the fitted estimator."""
@@ -266,15 +278,22 @@ class Parts(namedtuple("Parts", "estimator risk_detector ood_detector")):
 
     def check_frozen(self):
         """Raise if a part is to be fitted on the samples that choose the rule."""
-        for name, estimator in zip(self.names, self, strict=True):
-            frozen = estimator is None or isinstance(estimator, FrozenEstimator)
-            if not frozen and getattr(estimator, "_fits_samples", True):
-                raise ValueError(
-                    f"calibration='same' needs frozen parts, but {name} would be fitted"
-                    " on the samples that choose the rule. Put a fitted one in "
-                    "sklearn.frozen.FrozenEstimator, or hold samples out with "
-                    "calibration=0.3."
-                )
+        for name in self.learning():
+            raise ValueError(
+                f"calibration='same' needs frozen parts, but {name} would be fitted on "
+                "the samples that choose the rule. Put a fitted one in "
+                "sklearn.frozen.FrozenEstimator, or hold samples out with "
+                "calibration=0.3."
+            )
+
+    def learning(self):
+        """Return the names of the parts that are fitted on samples."""
+        return [
+            name
+            for name, part in zip(self.names, self, strict=True)
+            if not (part is None or isinstance(part, FrozenEstimator))
+            and getattr(part, "_fits_samples", True)
+        ]
 
     def check_plug_in(self, rule):
         """Raise if a rule takes a risk score for the expected loss that is none."""
@@ -290,11 +309,10 @@ class Parts(namedtuple("Parts", "estimator risk_detector ood_detector")):
         """
         if data.weight is None and data.groups is None:
             return {}, {}, {}
-        every = []
+        every, learning = [], self.learning()
         for name, estimator in zip(self.names, self, strict=True):
             arguments = {}
-            learns = estimator is not None and getattr(estimator, "_fits_samples", True)
-            if data.weight is not None and learns:
+            if data.weight is not None and name in learning:
                 arguments = _weight_argument(owner, name, estimator, data.weight)
             if data.groups is not None and getattr(estimator, "_splits_groups", False):
                 arguments = {**arguments, "groups": data.groups}
@@ -351,9 +369,7 @@ class Parts(namedtuple("Parts", "estimator risk_detector ood_detector")):
                 estimator = clone(self.estimator).fit(X, y, **arguments[0])
             self.check_estimator(estimator, fitted=True)
             detectors = self._fit_detectors(estimator, X, y, arguments)
-            fitted = type(self)(estimator, *detectors)
-            fitted.table = self.table
-            return fitted
+            return self.like((estimator, *detectors))
         except Exception as error:
             if train is not None:
                 self._explain_failure(error, data.y, train)
@@ -361,12 +377,11 @@ class Parts(namedtuple("Parts", "estimator risk_detector ood_detector")):
 
     def _fit_detectors(self, estimator, X, y, arguments):
         """Return fitted copies of the detectors; a network runs once for all."""
-        fitted: list = list(self[1:])
-        frozen, detectors = FrozenEstimator(estimator), []
-        for i, detector in enumerate(fitted):
-            if detector is not None:
-                fitted[i] = self._bound(detector, frozen)
-                detectors.append(fitted[i])
+        frozen = FrozenEstimator(estimator)
+        fitted = [
+            None if each is None else self._bound(each, frozen) for each in self[1:]
+        ]
+        detectors = [each for each in fitted if each is not None]
         # a single detector of the fitted estimator runs it once anyway
         is_shared = len(detectors) > 1 or (
             detectors and getattr(detectors[0], "estimator", None) is not frozen
@@ -422,10 +437,8 @@ class Parts(namedtuple("Parts", "estimator risk_detector ood_detector")):
                 )
         else:
             folds = calibration_folds(len(y), y, calibration, rng, data.groups)
-        seeded = with_seeds(self, None if random_state is None else rng)
-        parts = type(self)(*seeded)
-        parts.table = self.table
-        once = isinstance(calibration, Real) and calibration < 1
+        parts = self.like(with_seeds(self, None if random_state is None else rng))
+        once = not is_cross_fitted(calibration)
         unfitted = parts._unfitted_classes(y, folds, once)
         if not together:
             ood_folds = _ood_folds(data, folds, rng)
@@ -648,7 +661,7 @@ def _weight_argument(owner, name, estimator, weight):
     required = name == "estimator"
     arguments = weight_params(owner, name, estimator, weight, required=required)
     routed = get_config()["enable_metadata_routing"]
-    if not (arguments or routed or isinstance(estimator, FrozenEstimator)):
+    if not (arguments or routed):
         warn(
             f"{name} is fitted without sample_weight: {type(estimator).__name__} has "
             "no sample_weight in its fit."

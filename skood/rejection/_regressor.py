@@ -16,9 +16,7 @@ from skood.rejection._regression_scores import COMPONENTS, as_score
 from skood.rejection._report import possible_losses
 from skood.rejection._selective_predictor import SelectivePredictor
 from skood.utils._losses import REGRESSION_LOSSES, per_sample_loss
-from skood.utils._metaestimators import (
-    estimator_kind,
-)
+from skood.utils._metaestimators import estimator_kind
 from skood.utils._named_estimators import missing_methods
 from skood.utils._param_validation import (
     HasMethods,
@@ -76,11 +74,7 @@ class RejectOptionRegressor(RegressorMixin, SelectivePredictor):
         or `BoundedAbstention`. None: nothing is rejected.
 
     calibration : float, int, CV splitter or "same", default=0.3
-        The ID samples on which the rule is chosen. A float in (0, 1): this fraction is
-        held out, and nothing is fitted on it. An int or a splitter: scores are
-        cross-fitted, and the final models are fitted on all samples. "same": all
-        samples, for frozen parts that were fitted on *other* samples: otherwise rates
-        and guarantees are invalid. OOD samples are never fitted on.
+        The ID samples on which the rule is chosen, as in `RejectOptionClassifier`.
 
     loss : {"absolute_error", "squared_error"} or callable, default="absolute_error"
         Loss of a prediction; a function of (y_true, y_pred) returns one number >= 0 per
@@ -95,14 +89,11 @@ class RejectOptionRegressor(RegressorMixin, SelectivePredictor):
         :class:`numpy.ma.MaskedArray` with the predictions of the regressor.
 
     guarantee : str, Certificate or None, default=None
-        Kind of guarantee for new data: "high_probability", "ltt" or "expectation", see
-        :func:`certify`. A :class:`Certificate` has its options, such as the probability
-        `delta` that it fails. None: the best rule on the calibration samples, without a
-        guarantee. A rule that bounds the selective risk requires `max_loss`.
+        Kind of guarantee for new data, as in `RejectOptionClassifier`. A rule that
+        bounds the selective risk requires `max_loss`.
 
     solver : {"bnb", "exact", "grid"} or Solver, default="bnb"
-        Search for the rule, see :func:`solve`; a :class:`Solver` has its options, such
-        as `tol` and `randomize`.
+        Search for the rule, as in `RejectOptionClassifier`.
 
     random_state : int, RandomState instance or None, default=None
         Controls the held-out samples, the folds of the losses, the parts of a guarantee
@@ -127,13 +118,10 @@ class RejectOptionRegressor(RegressorMixin, SelectivePredictor):
         "estimator" or "X" for each score, "risk" and "ood".
 
     operating_point_ : OperatingPoint or None
-        The rule found and its risk, TPR and FPR on the calibration data; None with
-        ``rule=None``.
+        As in `RejectOptionClassifier`.
 
     theta_, lambda_, mu_, tau_, gap_, lower_bound_ : float
-        Angle, threshold, weight of b in a + mu b, acceptance probability at the
-        threshold, optimality gap and bound of the objective of `operating_point_`.
-        Not set with ``rule=None``. With thresholds of groups `lambda_` is a dict.
+        As in `RejectOptionClassifier`.
 
     n_features_in_ : int
         Number of features seen in fit, if defined by the regressor.
@@ -269,9 +257,7 @@ class RejectOptionRegressor(RegressorMixin, SelectivePredictor):
             them.
 
         ood_source : array-like of shape (n_samples,), default=None
-            Source of each OOD sample, such as its data set; entries of ID samples are
-            ignored. Bounds on the FPR are then certified for every source, and hence
-            for every mixture of them. Requires a guarantee.
+            Source of each OOD sample, as in `RejectOptionClassifier.fit`.
 
         Returns
         -------
@@ -321,7 +307,7 @@ class RejectOptionRegressor(RegressorMixin, SelectivePredictor):
 
     def _check_data(self, data):
         rule, certificate = self.rule, self._options()[1]
-        of_mixture = getattr(certificate, "sampling", None) == "mixture"
+        of_mixture = self._is_of_mixture()
         if rule is not None and certificate is not None:
             rule = certificate._checked_rule(rule)
         if data.n_ood and not of_mixture and (rule is None or not rule.needs_ood):

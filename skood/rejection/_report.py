@@ -397,7 +397,7 @@ def make_report(
         p, r = precision[3], risk(taken, 1 - (1 - level) / 3)
         pairs = zip((p.value, p.high, p.low), r, strict=True)
         error_rate = Estimate(*(a * b + (1 - a) * possible.max() for a, b in pairs))
-    tables = _rates_of_labels(accepted, is_ood, labels, level, weight, _fraction, risk)
+    tables = _rates_of_labels(accepted, is_ood, labels, level, weight, risk)
     report = RejectionReport(
         tpr=_fraction(taken, of_id, level),
         fpr=_fraction(accepted[is_ood], of_ood, level),
@@ -474,11 +474,10 @@ def _names(labels):
     return np.unique(labels.tolist()).tolist() if len(labels) else []
 
 
-def _rates_of_labels(accepted, is_ood, labels, level, weight, fraction, risk):
+def _rates_of_labels(accepted, is_ood, labels, level, weight, risk):
     """Return the tables of groups and sources of a report, and the gaps.
 
-    ``fraction(among, weight, level)`` and ``risk(among, level)`` are estimates. All
-    intervals hold simultaneously.
+    ``risk(among, level)`` is an estimate. All intervals hold simultaneously.
     """
     groups, sources = labels
     of_id, of_ood = weight[~is_ood], weight[is_ood]
@@ -487,19 +486,18 @@ def _rates_of_labels(accepted, is_ood, labels, level, weight, fraction, risk):
     cells: list = []  # row of a table, rate, estimate at a level
 
     def add_fraction(row, rate, among, weights):
-        cells.append((row, rate, lambda level: fraction(among, weights, level)))
+        cells.append((row, rate, lambda level: _fraction(among, weights, level)))
 
     if groups is not None:
         tables["groups"] = {}
         group_id, group_ood = groups[~is_ood], groups[is_ood]
         for name in _names(group_id):
             in_group, others = group_id == name, group_ood == name
-            row = {
+            row = tables["groups"][name] = {
                 "n_id": of_id[in_group].sum().item(),
                 "n_ood": of_ood[others].sum().item(),
+                "fpr": UNDEFINED,
             }
-            tables["groups"][name] = {**row, "fpr": UNDEFINED}
-            row = tables["groups"][name]
             add_fraction(row, "tpr", taken[in_group], of_id[in_group])
             if others.any():
                 add_fraction(row, "fpr", leaked[others], of_ood[others])

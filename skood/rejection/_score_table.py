@@ -146,7 +146,7 @@ class ScoreTable(ClassifierMixin, SkoodEstimator):
         for i, name in enumerate(("risk", "ood")):
             if detectors[i] is None and getattr(self, name) is not None:
                 detectors[i] = TableScore(name)
-        return type(parts)(estimator, *detectors)
+        return parts.like((estimator, *detectors))
 
     def _check(self, parts, y, calibration):
         """Raise for other detectors of the columns, or labels of no table."""
@@ -158,12 +158,7 @@ class ScoreTable(ClassifierMixin, SkoodEstimator):
                     f"{name}_detector={detector!r}, but the score is "
                     f"{name}={column!r} of ScoreTable. Leave one of them out."
                 )
-        learns = any(
-            not isinstance(part, FrozenEstimator)
-            and getattr(part, "_fits_samples", part is not None)
-            for part in parts
-        )
-        if not learns and not isinstance(calibration, str):
+        if not parts.learning() and not isinstance(calibration, str):
             warn(
                 f"calibration={calibration!r} holds samples out, but a ScoreTable fits "
                 "nothing: the rule is chosen on fewer samples than with "

@@ -36,13 +36,12 @@ from skood.rejection._parts import (
     LabeledSamples,
     Parts,
     followed_by,
+    is_cross_fitted,
 )
 from skood.utils._atomic_fit import fresh_fit
 from skood.utils._batches import labeled_rows
 from skood.utils._id_samples import warn_of_earlier_steps
-from skood.utils._labels import (
-    check_y,
-)
+from skood.utils._labels import check_y
 from skood.utils._metaestimators import (
     bind,
     check_given,
@@ -151,12 +150,11 @@ class SelectivePredictor(Decisions):
             labeled = labeled._replace(arguments=parts.arguments(self, labeled))
             with self._naming_ood_label(data):
                 if self.rule is None:
-                    parts = type(parts)(*with_seeds(parts, self.random_state))
-                    parts.table = self._table
+                    parts = parts.like(with_seeds(parts, self.random_state))
                     self._store(self._fit_parts(parts, labeled), data.y)
                 else:
                     how = self.calibration, self.random_state, self.n_jobs
-                    together = getattr(certificate, "sampling", None) == "mixture"
+                    together = self._is_of_mixture()
                     fitted = self._fit_and_score(parts, labeled, *how, together)
                     parts, *scored = fitted
                     self._store(parts, data.y)
@@ -228,16 +226,14 @@ class SelectivePredictor(Decisions):
                 "TwoThresholds(ood=0.05, risk=0.05)."
             )
         self._check_guarantee(data)
-        if not isinstance(self.calibration, str):
-            fraction = isinstance(self.calibration, Real) and self.calibration < 1
-            if certificate is not None and not fraction:
-                raise ValueError(
-                    f"guarantee={self.guarantee!r} needs calibration samples scored "
-                    f"by the final models; calibration={self.calibration!r} cross-fits."
-                    " Hold samples out, with calibration=0.3."
-                )
-            return
-        parts.check_frozen()
+        if isinstance(self.calibration, str):
+            parts.check_frozen()
+        elif certificate is not None and is_cross_fitted(self.calibration):
+            raise ValueError(
+                f"guarantee={self.guarantee!r} needs calibration samples scored by the "
+                f"final models; calibration={self.calibration!r} cross-fits. Hold "
+                "samples out, with calibration=0.3."
+            )
 
     def _check_guarantee(self, data):
         """Raise if samples or options exclude the guarantee, or need one."""
@@ -253,6 +249,11 @@ class SelectivePredictor(Decisions):
         if certificate is not None:
             certificate = self._as_part("guarantee", certificate)
         return self._as_part("solver", self.solver), certificate
+
+    def _is_of_mixture(self):
+        """Return whether the certificate is for samples drawn as one mixture."""
+        certificate = self._options()[1]
+        return certificate is not None and certificate.sampling == "mixture"
 
     def get_metadata_routing(self):
         """Return how the metadata of samples are passed on by `fit`.
@@ -482,8 +483,7 @@ class SelectivePredictor(Decisions):
         if window is not None:
             check_scalar(window, "window", int, min_val=1)
         self._check_guarantee(data)
-        sampling = getattr(self._options()[1], "sampling", None)
-        if sampling == "mixture" and (window is not None or accepted_only):
+        if self._is_of_mixture() and (window is not None or accepted_only):
             raise ValueError(
                 "sampling='mixture' excludes window and accepted_only: they change the "
                 "fraction of OOD samples. Use with_rule(rule, X, y) with recent "
@@ -517,8 +517,7 @@ class SelectivePredictor(Decisions):
         choose_rule = (
             self._choose_among_accepted if accepted_only else self._choose_rule
         )
-        point = self._counted(choose_rule, record, split)
-        self._set_rule(point, record)
+        self._set_rule(self._counted(choose_rule, record, split), record)
         return self
 
     def adapt(self, X):
@@ -620,11 +619,7 @@ class SelectivePredictor(Decisions):
             weight_id=row_weight(data.weight, of_id),
             weight_ood=row_weight(data.weight_ood, of_ood),
         )
-        fraction = self.calibration
-        once = isinstance(fraction, str) or (
-            isinstance(fraction, Real) and fraction < 1
-        )
-        return CalibrationRecord(samples, within, cross_fitted=not once)
+        return CalibrationRecord(samples, within, is_cross_fitted(self.calibration))
 
     def _choose_rule(self, record, split=None, unlabeled=None):
         """Return the operating point of the rule on calibration samples.
