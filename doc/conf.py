@@ -61,6 +61,7 @@ html_static_path = ["_static"]
 html_css_files = ["skood.css"]
 html_js_files = ["copy.js"]
 html_show_sourcelink = False
+html_sidebars = {"choosing": []}  # its charts are wide
 html_theme_options = {
     "logo": {"image_light": "_static/logo.svg", "image_dark": "_static/logo-dark.svg"},
     "show_toc_level": 2,

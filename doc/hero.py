@@ -96,7 +96,7 @@ def draw(name, X, y, models):
         ax.scatter(*X[y == -1][::3].T, s=18, color="#d1495b", marker="X", lw=0)
     note = {"color": ink, "fontsize": 11, "ha": "center"}
     axes[0].text(
-        5.45, 2.0, "unlike the training data,\nbut surely “green”?", va="top", **note
+        5.05, 2.0, "unlike the training data,\nbut surely “green”?", va="top", **note
     )
     axes[1].text(5.7, 2.0, "not at all", va="top", **note)
     axes[2].text(5.8, 2.0, "rejected: unlike\nthe training data", va="top", **note)
