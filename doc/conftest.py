@@ -8,7 +8,7 @@ import sys
 
 import pytest
 
-# conf.py and the scripts beside it need Sphinx, which the tests do not install.
+# conf.py and the scripts next to it need Sphinx, which the tests do not install.
 collect_ignore_glob = ["*.py"]
 
 

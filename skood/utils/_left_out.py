@@ -206,7 +206,7 @@ def _balanced(sizes, codes, n_piles):
     return assigned
 
 
-def found_scores(scores, copy_weights=None):
+def valid_scores(scores, copy_weights=None):
     """Return scores that are not NaN, with their weights; None if there is none."""
     valid = ~np.isnan(scores)
     if not valid.any():

@@ -26,11 +26,16 @@ def import_optional(module, purpose, extra=None):
 
 
 def pip_install(extra):
-    """Return the command that installs the package of an extra, with its bound."""
+    """Return the command that installs the package of an extra, with its bound.
+
+    Without metadata, in a clone that is not installed, it installs the extra.
+    """
+    needs: list = []
+    with suppress(metadata.PackageNotFoundError):
+        needs = [need.split(";") for need in metadata.requires("skood") or ()]
     marker = f"extra == {extra!r}"
-    needs = (need.split(";") for need in metadata.requires("skood") or ())
-    (need,) = (need for need, *rest in needs if marker in "".join(rest))
-    return f'pip install "{need.strip()}"'
+    packages = (need.strip() for need, *rest in needs if marker in "".join(rest))
+    return f'pip install "{next(packages, f".[{extra}]")}"'
 
 
 def import_pandas(method):

@@ -5,6 +5,7 @@
 
 import pickle
 import sys
+from importlib.metadata import PackageNotFoundError
 
 import numpy as np
 import pytest
@@ -347,11 +348,19 @@ def test_algorithms_that_are_euclidean_only(algorithm):
         KNN(n_neighbors=2, metric="manhattan", algorithm=algorithm).fit(_data()[0])
 
 
+def _without_metadata(name):
+    raise PackageNotFoundError(name)
+
+
 def test_faiss_that_is_not_installed(monkeypatch):
     monkeypatch.setattr(module, "find_spec", lambda name: None)
     bank, queries = _data()
     with pytest.raises(ValueError, match=r'pip install "faiss-cpu>='):
         KNN(n_neighbors=2, algorithm="faiss").fit(bank)
+    with monkeypatch.context() as patch:  # a clone that is not installed
+        patch.setattr("importlib.metadata.distribution", _without_metadata)
+        with pytest.raises(ValueError, match=r'pip install "\.\[faiss\]"'):
+            KNN(n_neighbors=2, algorithm="faiss").fit(bank)
     scores = (
         KNN(n_neighbors=2, normalize=True).fit(bank).score_samples(queries)
     )  # "auto" does without

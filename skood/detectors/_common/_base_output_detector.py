@@ -48,9 +48,9 @@ from skood.utils._left_out import (
     compared_samples,
     drawn_copies,
     folds,
-    found_scores,
     is_fixed,
     rescaled,
+    valid_scores,
 )
 from skood.utils._memory_maps import (
     MappedRows,
@@ -449,7 +449,7 @@ class OutputDetector(BaseDetector):
                     scores[fold.positions] = left_out
         except ValueError as error:
             scores, reason = scores[:0], str(error)
-        numbers = found_scores(scores, copy_weights)
+        numbers = valid_scores(scores, copy_weights)
         if numbers is not None:
             return numbers
         scores = self._scores(outputs.take(drawn))
@@ -458,7 +458,7 @@ class OutputDetector(BaseDetector):
     def _scores_by_formula(self, outputs, y):
         """Return scores and weights of samples that can be left out, or None."""
         scores = self._without_each(outputs, y)
-        return None if scores is None else found_scores(scores, outputs.weight)
+        return None if scores is None else valid_scores(scores, outputs.weight)
 
     def _without_each(self, outputs, y):
         """Return leave-one-out training scores from the sums, or None if impossible.

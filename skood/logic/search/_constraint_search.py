@@ -52,28 +52,26 @@ def split_samples(id_indices, ood_indices, validation, test, rng, *, keep_ood):
         parts.append(_drawn(ood_indices, validation, test, rng, "OOD"))
     elif len(ood_indices):
         drawn = rng.permutation(ood_indices)
-        n_validation = len(drawn) - _fraction(len(drawn), test / (validation + test))
+        n_validation = len(drawn) - _size(len(drawn), test / (validation + test))
         parts.append((drawn[:0], drawn[:n_validation], drawn[n_validation:]))
     return SearchSplit(
         *(np.sort(np.concatenate(indices)) for indices in zip(*parts, strict=True))
     )
 
 
-def _fraction(n, fraction):
-    """Return a fraction of samples as an integer, at least one if not zero."""
+def _size(n, fraction):
+    """Return the size of a fraction of n samples, at least one if not zero."""
     return max(1, round(fraction * n)) if fraction > 0.0 else 0
 
 
 def _drawn(indices, validation, test, rng, kind):
-    n_validation, n_test = (
-        _fraction(len(indices), validation),
-        _fraction(len(indices), test),
-    )
-    n_train = len(indices) - n_validation - n_test
+    n = len(indices)
+    n_validation, n_test = _size(n, validation), _size(n, test)
+    n_train = n - n_validation - n_test
     if n_train < 2:
         raise ValueError(
             f"validation={validation} and test={test} leave {max(n_train, 0)} {kind} "
-            f"samples of n_samples={len(indices)} to fit the estimator on. Give more "
+            f"samples of n_samples={n} to fit the estimator on. Give more "
             "samples, or smaller fractions."
         )
     return np.split(rng.permutation(indices), [n_train, n_train + n_validation])

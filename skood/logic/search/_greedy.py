@@ -36,17 +36,15 @@ class Validation:
         self._fusion = fusion
         self._objective = objective
         n_kinds = int(kinds.max()) + 1
-        self._fraction = np.bincount(kinds[~is_ood], minlength=n_kinds) / np.sum(
-            ~is_ood
-        )
+        self._rates = np.bincount(kinds[~is_ood], minlength=n_kinds) / np.sum(~is_ood)
 
     def value(self, model, candidates):
         """Return the objective of a fitted network of these constraints."""
-        penalty = np.zeros(len(self._fraction))
+        penalty = np.zeros(len(self._rates))
         for weight, candidate in zip(model.weights, candidates, strict=True):
             penalty -= weight * candidate.truth
         if self._objective == "likelihood":
-            return float(-self._fraction @ penalty - model.log_partition())
+            return float(-self._rates @ penalty - model.log_partition())
         outlier = self._fusion.fuse(
             penalty[self._kinds], self._log_sf, model.max_penalty()
         )
