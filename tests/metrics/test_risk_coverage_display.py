@@ -18,6 +18,7 @@ from skood.metrics import (
     aurc,
 )
 from skood.rejection import (
+    BoundedAbstention,
     BoundedTPRFPR,
     Certificate,
     RejectOptionClassifier,
@@ -243,6 +244,23 @@ def test_classifier_that_rejects_with_string_labels():
     display = RiskCoverageDisplay.from_estimator(clf, X, names, ood_label="other")
     wrong = clf.estimator_.predict(X[y != -1]) != names[y != -1]
     assert display.line_.get_ydata()[-1] == pytest.approx(wrong.mean(), rel=1e-12)
+
+
+def test_curve_under_a_loss_ranks_by_the_expected_loss():
+    loss = np.array([[0.0, 1.0], [10.0, 0.0]])
+    X = RNG.normal(size=(800, 1))
+    y = (RNG.rand(800) < 1 / (1 + np.exp(1 - 2 * X[:, 0]))).astype(int)
+    clf = RejectOptionClassifier(
+        LogisticRegression(), rule=BoundedAbstention(0.7), loss=loss
+    ).fit(X, y)
+    display = RiskCoverageDisplay.from_estimator(clf, X, y, loss=loss)
+    expected = (clf.predict_proba(X) @ loss).min(axis=1)  # Theorem 1: r_B
+    decision = (clf.predict_proba(X) @ loss).argmin(axis=1)
+    area = aurc(y, decision, -expected, loss=loss, classes=[0, 1])
+    assert_allclose(display.aurc, area, rtol=1e-12)
+    largest = clf.predict_proba(X).max(axis=1)
+    by_probability = aurc(y, decision, largest, loss=loss, classes=[0, 1])
+    assert area < 0.8 * by_probability
 
 
 def test_what_rejects_needs_the_classifier_behind_it():

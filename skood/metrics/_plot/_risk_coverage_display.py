@@ -202,11 +202,11 @@ class RiskCoverageDisplay(BaseDisplay):
         ----------
         estimator : object
             A fitted classifier, whose score is its largest probability; or a fitted
-            detector with the classifier in `estimator_`, whose score is its own. For an
-            estimator that rejects samples, by ``accept_proba``, the predictions for all
-            samples are made by the one in `estimator_`, and a marker shows its rule,
-            unless this has a threshold for each group; the score of a regressor that
-            rejects samples is its risk score. Each may be the last step of a Pipeline.
+            detector with the classifier in `estimator_`, whose score is its own. The
+            score of an estimator that rejects samples is its risk score, by
+            ``score_pair``; the predictions for all samples are made by the one in
+            `estimator_`, and a marker shows its rule, unless this has a threshold for
+            each group. Each may be the last step of a Pipeline.
 
         X : array-like of shape (n_samples, n_features)
             The samples.
@@ -242,14 +242,13 @@ class RiskCoverageDisplay(BaseDisplay):
         final, X_final = unwrap(estimator, X)
         inner = getattr(final, "estimator_", None)
         predict = labels_before_rejection(final)
-        regression = estimator_kind(final) == "regressor" and hasattr(
-            final, "score_pair"
-        )
+        has_pair = hasattr(final, "score_pair")
+        regression = has_pair and estimator_kind(final) == "regressor"
         check_kind(loss, regression, type(final).__name__)
-        if regression and predict is not None:
+        if regression:
             ood_label = np.nan
-            y_pred = predict(X_final)
-            y_score = final.score_pair(X_final)[0]
+        if has_pair:
+            y_pred, y_score = predict(X_final), final.score_pair(X_final)[0]
         elif hasattr(final, "score_samples") and predict is not None:
             y_pred, y_score = predict(X_final), final.score_samples(X_final)
         else:
