@@ -68,14 +68,14 @@ def test_methods_return_numpy(fitted, chunks):
     X_dask = da.from_array(X, chunks=chunks)
     for estimator in fitted.values():
         for name in _methods(estimator):
-            found = getattr(estimator, name)(X_dask)
-            assert isinstance(found, np.ndarray)
+            actual = getattr(estimator, name)(X_dask)
+            assert isinstance(actual, np.ndarray)
             expected = getattr(estimator, name)(X)
-            assert found.dtype == expected.dtype
+            assert actual.dtype == expected.dtype
             if expected.dtype.kind == "f":
-                np.testing.assert_allclose(found, expected, rtol=1e-3, atol=1e-5)
+                np.testing.assert_allclose(actual, expected, rtol=1e-3, atol=1e-5)
             else:
-                np.testing.assert_array_equal(found, expected)
+                np.testing.assert_array_equal(actual, expected)
 
 
 @pytest.mark.parametrize("chunks", CHUNKS.values(), ids=CHUNKS)
@@ -84,13 +84,13 @@ def test_later(fitted, chunks):
     for estimator in (fitted["knn"], fitted["body"], fitted["trained"]):
         for name in _methods(estimator):
             method = getattr(estimator, name)
-            found = map_rows(method, X_dask)
+            actual = map_rows(method, X_dask)
             expected = method(X)
-            assert isinstance(found, da.Array)
-            assert found.shape == expected.shape
-            assert found.chunks[0] == X_dask.chunks[0]
-            assert found.dtype == expected.dtype
-            computed = found.compute()
+            assert isinstance(actual, da.Array)
+            assert actual.shape == expected.shape
+            assert actual.chunks[0] == X_dask.chunks[0]
+            assert actual.dtype == expected.dtype
+            computed = actual.compute()
             assert computed.dtype == expected.dtype
             np.testing.assert_allclose(computed, expected, rtol=1e-3, atol=1e-5)
 
@@ -105,13 +105,13 @@ def test_later_of_images():
     X_dask = da.from_array(images, chunks=(250, 1, 4, 8))
     for name in ("predict", "predict_proba"):
         method = getattr(classifier, name)
-        found = map_rows(method, X_dask)
-        assert found.shape == method(images).shape
+        actual = map_rows(method, X_dask)
+        assert actual.shape == method(images).shape
         if name == "predict":
-            np.testing.assert_array_equal(found.compute(), method(images))
+            np.testing.assert_array_equal(actual.compute(), method(images))
         else:
-            np.testing.assert_allclose(found.compute(), method(images), rtol=1e-5)
-        np.testing.assert_array_equal(method(X_dask), found.compute())
+            np.testing.assert_allclose(actual.compute(), method(images), rtol=1e-5)
+        np.testing.assert_array_equal(method(X_dask), actual.compute())
 
 
 def test_unknown_numbers_of_samples(fitted):
@@ -133,8 +133,8 @@ def test_unknown_numbers_of_samples(fitted):
 def test_fit_computes_what_is_learned_from(network):
     X_dask = da.from_array(X, chunks=(100, 64))
     for detector in (Mahalanobis(), Mahalanobis(network)):
-        found = detector.fit(X_dask, da.from_array(Y, chunks=100)).offset_
-        assert found == pytest.approx(detector.fit(X, Y).offset_, rel=1e-5)
+        actual = detector.fit(X_dask, da.from_array(Y, chunks=100)).offset_
+        assert actual == pytest.approx(detector.fit(X, Y).offset_, rel=1e-5)
 
 
 @pytest.mark.filterwarnings("ignore::skood.exceptions.SkoodWarning")
@@ -196,8 +196,8 @@ def test_on_a_cluster(fitted, tmp_path):
         local_directory=str(tmp_path),
     )
     with cluster, Client(cluster, timeout="60s"):
-        found = map_rows(counted.score_samples, X_dask).compute()
-        np.testing.assert_allclose(found, expected)
+        actual = map_rows(counted.score_samples, X_dask).compute()
+        np.testing.assert_allclose(actual, expected)
         np.testing.assert_allclose(fitted["knn"].score_samples(X_dask), expected)
     loaded_by = log.read_text().split()
     assert len(loaded_by) <= 4  # of 12 chunks: two workers, the scheduler, this process

@@ -110,9 +110,9 @@ def test_output_of_transformers(estimator, library):
     fitted = clone(estimator).fit(frame, y)
     plain = fitted.transform(frame)
     assert type(plain) is np.ndarray
-    found = fitted.set_output(transform=library).transform(frame)
+    actual = fitted.set_output(transform=library).transform(frame)
     at_once = clone(estimator).set_output(transform=library).fit_transform(frame, y)
-    for out in (found, at_once):
+    for out in (actual, at_once):
         assert type(out) is type(frame)
         assert list(out.columns) == list(fitted.get_feature_names_out())
         np.testing.assert_array_equal(out.to_numpy(), plain)
@@ -178,13 +178,13 @@ def test_scorers_and_splitters(library, rows):
     ):
         for ours, theirs in zip(cv.split(frame, labels), cv.split(X, y), strict=True):
             np.testing.assert_array_equal(ours[1], theirs[1])
-        found, expected = (
+        actual, expected = (
             GridSearchCV(detector, {"n_neighbors": [2, 8]}, scoring=score, cv=cv)
             .fit(*data)
             .cv_results_["mean_test_score"]
             for data in ((frame, labels), (X, y))
         )
-        np.testing.assert_array_equal(found, expected)
+        np.testing.assert_array_equal(actual, expected)
 
 
 def test_reject_option(library, rows):
@@ -203,15 +203,15 @@ def test_reject_option(library, rows):
     clf = clf.fit(train, y_train)
     assert list(clf.feature_names_in_) == NAMES
     np.testing.assert_array_equal(clf.predict(test), plain.predict(test.to_numpy()))
-    found = clf.report(test, y_test)
-    assert str(found) == str(plain.report(test.to_numpy(), y_test.to_numpy()))
+    actual = clf.report(test, y_test)
+    assert str(actual) == str(plain.report(test.to_numpy(), y_test.to_numpy()))
 
 
 def test_compare(library, rows):
     X, y = rows
     known = y != -1
     detectors = {"knn": KNN(n_neighbors=3), "msp": MSP(LogisticRegression())}
-    found = compare(
+    actual = compare(
         detectors,
         _frame(library, X[known]),
         _series(library, y[known]),
@@ -222,7 +222,7 @@ def test_compare(library, rows):
         detectors, X[known], y[known], {"third": X[~known]}, random_state=0
     )
     numbers = ["detector", "metric", "value"]
-    pd.testing.assert_frame_equal(found[numbers], expected[numbers])
+    pd.testing.assert_frame_equal(actual[numbers], expected[numbers])
 
 
 def test_table_of_concepts():

@@ -95,9 +95,9 @@ def test_detectors_of_other_parts():
     with config_context(enable_metadata_routing=True):
         forest.set_fit_request(sample_weight=True)
         detector = SklearnDetector(detector=forest)
-        found = detector.fit(X, Y, sample_weight=WEIGHT).score_samples(X)
+        actual = detector.fit(X, Y, sample_weight=WEIGHT).score_samples(X)
         expected = forest.fit(X, sample_weight=WEIGHT).score_samples(X)
-        np.testing.assert_array_equal(found, expected)
+        np.testing.assert_array_equal(actual, expected)
         # the default parts are not the user's, and need no request
         SklearnDetector().fit(X, Y, sample_weight=WEIGHT)
         DICE().fit(X, Y, sample_weight=WEIGHT)

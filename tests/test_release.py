@@ -56,8 +56,8 @@ def wheel(folder):
 
 def _sources():
     """The files of the package as they are here."""
-    found = (ROOT / "skood").rglob("*")
-    paths = [path for path in found if path.is_file()]
+    actual = (ROOT / "skood").rglob("*")
+    paths = [path for path in actual if path.is_file()]
     names = [path.relative_to(ROOT).as_posix() for path in paths]
     return {name for name in names if not NEVER.search(name)}
 
@@ -135,22 +135,24 @@ def test_metadata(wheel):
     with ZipFile(wheel) as archive:
         raw = archive.read(f"skood-{skood.__version__}.dist-info/METADATA")
         command = archive.read(f"skood-{skood.__version__}.dist-info/entry_points.txt")
-    found = metadata.Metadata.from_email(raw, validate=True)  # raises if one is invalid
-    assert str(found.version) == skood.__version__
-    assert found.license_expression == PROJECT["license"] == "BSD-3-Clause"
-    assert found.license_files == ["LICENSE"]
-    assert found.description_content_type == "text/markdown"
+    actual = metadata.Metadata.from_email(
+        raw, validate=True
+    )  # raises if one is invalid
+    assert str(actual.version) == skood.__version__
+    assert actual.license_expression == PROJECT["license"] == "BSD-3-Clause"
+    assert actual.license_files == ["LICENSE"]
+    assert actual.description_content_type == "text/markdown"
     # without images, and relative links are text
     readme = (ROOT / "README.md").read_text()
     assert re.findall(r"\]\((?!https?:)", readme)
     readme = re.sub(r"!\[[^]]*\]\(.*?\)\s*", "", readme, flags=re.S)
     readme = re.sub(r"\[([^]]+)\]\((?!https?:).*?\)", r"\1", readme, flags=re.S)
-    assert found.description == readme
-    assert "](" not in found.description.replace("](http", "")
-    assert str(found.requires_python) == PROJECT["requires-python"]
+    assert actual.description == readme
+    assert "](" not in actual.description.replace("](http", "")
+    assert str(actual.requires_python) == PROJECT["requires-python"]
     extras = set(PROJECT["optional-dependencies"])
-    assert set(found.provides_extra) == extras
-    required = [str(need) for need in found.requires_dist if need.marker is None]
+    assert set(actual.provides_extra) == extras
+    required = [str(need) for need in actual.requires_dist if need.marker is None]
     assert len(required) == len(PROJECT["dependencies"])
     assert b"skood = skood.__main__:main" in command
 

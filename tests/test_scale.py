@@ -98,13 +98,13 @@ def _assert_same(detector, X, y, folder):
     """Fit and score a file, and the same rows in memory."""
     mapped = _mapped(X, folder)
     expected = clone(detector).fit(X[:FORMER], y[:FORMER])
-    found = clone(detector).fit(mapped[:FORMER], y[:FORMER])
-    assert found.offset_ == expected.offset_
+    actual = clone(detector).fit(mapped[:FORMER], y[:FORMER])
+    assert actual.offset_ == expected.offset_
     # a triangular product is rounded by the number of samples
     rtol = 1e-12 if isinstance(detector, GMM) else 0
     scores = expected.score_samples(X)
-    np.testing.assert_allclose(found.score_samples(mapped), scores, rtol=rtol, atol=0)
-    assert found.n_features_in_ == FEW
+    np.testing.assert_allclose(actual.score_samples(mapped), scores, rtol=rtol, atol=0)
+    assert actual.n_features_in_ == FEW
 
 
 @pytest.mark.usefixtures("blocks")
@@ -265,8 +265,8 @@ def test_memory_is_bounded(tmp_path):
     write_rows(path, 100_000, 64)
     limits = {"chunk": 2**21, "limit": path.stat().st_size // 2}
     names = FOR_ROWS if NIGHTLY else FOR_ROWS[::3]
-    found, done = _run(path, [*names, "Copies"], **limits)
-    assert [line["name"] for line in found] == names, done.stderr[-2000:]
+    actual, done = _run(path, [*names, "Copies"], **limits)
+    assert [line["name"] for line in actual] == names, done.stderr[-2000:]
     assert "in _fit_outputs\n    self.copy = np.array(" in done.stderr
     assert "MemoryError: Unable to allocate 23.2 MiB" in done.stderr
 
@@ -279,11 +279,11 @@ def test_a_large_file_in_two_gib(tmp_path, capsys):
     path = tmp_path / "X.npy"
     write_rows(path, ROWS, 512)
     try:
-        found, done = _run(path, FOR_ROWS, total=2 * 2**30)
+        actual, done = _run(path, FOR_ROWS, total=2 * 2**30)
     finally:
         path.unlink()
     with capsys.disabled():
-        for line in found:
+        for line in actual:
             print("\n{name}: {seconds:.0f} s, {mib:.0f} MiB".format(**line), end="")
-    assert [line["name"] for line in found] == FOR_ROWS, done.stderr[-2000:]
-    assert max(line["mib"] for line in found) < 2048
+    assert [line["name"] for line in actual] == FOR_ROWS, done.stderr[-2000:]
+    assert max(line["mib"] for line in actual) < 2048

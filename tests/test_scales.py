@@ -84,9 +84,9 @@ def test_classifiers(classifier, scale):
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         fitted = clone(classifier).fit(X, Y)
-    found = finite_or_clear(lambda: fitted.predict_proba(X * scale))
+    actual = finite_or_clear(lambda: fitted.predict_proba(X * scale))
     if scale < 1e100:
-        assert found
+        assert actual
 
 
 @pytest.mark.parametrize("rectifier", [ASH(), ASH(variant="b"), SCALE()], ids=repr)

@@ -92,8 +92,8 @@ def _strange(n=40):
 
 def _states(prep):
     kind, *numbers = [step for _, step, _ in prep.transformers_]
-    found = [kind.categories_[0].tolist()]
-    return found + [part[-2].mean_.tolist() for part in numbers]
+    actual = [kind.categories_[0].tolist()]
+    return actual + [part[-2].mean_.tolist() for part in numbers]
 
 
 @pytest.mark.parametrize("is_outer", [False, True])
@@ -248,9 +248,9 @@ def test_missing_values_in_shared_features(table, first):
     ]
     members += [("energy", Energy(frozen)), ("msp", MSP(frozen))]
     ensemble = DSDE(members, random_state=0).fit(X, y)
-    found = ensemble.named_detectors_["a"]
-    expected = found.detectors_[0].score_samples(frozen[0].transform(X))
-    np.testing.assert_array_equal(found.score_samples(X), expected)
+    actual = ensemble.named_detectors_["a"]
+    expected = actual.detectors_[0].score_samples(frozen[0].transform(X))
+    np.testing.assert_array_equal(actual.score_samples(X), expected)
     assert set(ensemble.predict(X)) <= {-1, 1}
 
 

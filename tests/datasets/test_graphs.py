@@ -211,8 +211,8 @@ def test_nothing_is_written_and_torch_geometric_not_needed(tmp_path, monkeypatch
         load_graph("CoraML", tmp_path)
     finally:
         path.parent.chmod(0o755)
-    found = [path for path in tmp_path.rglob("*") if path.is_file()]
-    assert found == [path]
+    actual = [path for path in tmp_path.rglob("*") if path.is_file()]
+    assert actual == [path]
 
 
 def test_planetoid(tmp_path):

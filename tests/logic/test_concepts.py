@@ -43,28 +43,28 @@ def detector(concepts):
 
 
 def test_classifiers_are_parameters():
-    one = detector([("class", LogisticRegression(C=2.0)), ("color", Column())])
-    assert one.get_params()["class__C"] == 2.0
-    one.set_params(color__C=5.0)
-    assert one.concepts[1][1].C == 5.0
-    one.set_params(color=LINEAR)
-    assert one.concepts == [one.concepts[0], ("color", LINEAR)]
-    one.set_params(concepts=[("shape", Column(3))], shape__column=2)
-    assert one.get_params()["shape__column"] == 2
-    assert clone(one).get_params()["shape__column"] == 2
+    model = detector([("class", LogisticRegression(C=2.0)), ("color", Column())])
+    assert model.get_params()["class__C"] == 2.0
+    model.set_params(color__C=5.0)
+    assert model.concepts[1][1].C == 5.0
+    model.set_params(color=LINEAR)
+    assert model.concepts == [model.concepts[0], ("color", LINEAR)]
+    model.set_params(concepts=[("shape", Column(3))], shape__column=2)
+    assert model.get_params()["shape__column"] == 2
+    assert clone(model).get_params()["shape__column"] == 2
     with pytest.raises(ValueError, match="Invalid parameter 'color'"):
-        one.set_params(color=LINEAR)
+        model.set_params(color=LINEAR)
 
 
 def test_a_classifier_of_several_concepts_is_a_parameter_too():
     several = MultiOutputClassifier(LogisticRegression(C=3.0))
-    one = detector([("class", Column()), (("color", "shape"), several)])
-    assert one.get_params()["color_shape__estimator__C"] == 3.0
-    one.set_params(color_shape__estimator__C=4.0)
+    model = detector([("class", Column()), (("color", "shape"), several)])
+    assert model.get_params()["color_shape__estimator__C"] == 3.0
+    model.set_params(color_shape__estimator__C=4.0)
     assert several.estimator.C == 4.0
-    one.set_params(color_shape=Column(1))
-    assert one.concepts[1][0] == ("color", "shape")
-    copy = clone(one)
+    model.set_params(color_shape=Column(1))
+    assert model.concepts[1][0] == ("color", "shape")
+    copy = clone(model)
     assert copy.concepts[1][0] == ("color", "shape")
     assert type(copy.concepts[1][1]) is Column
 
@@ -129,9 +129,9 @@ def test_labels_of_a_concept_source():
         "d": np.array([7, 8, 9]),
     }
     rows = np.array([0, 1])
-    one = source_labels(ConceptSource("a", ("a",), None), columns, rows)
-    assert one.dtype.kind == "U"
-    assert one.tolist() == ["x", "y"]
+    labels = source_labels(ConceptSource("a", ("a",), None), columns, rows)
+    assert labels.dtype.kind == "U"
+    assert labels.tolist() == ["x", "y"]
     same = source_labels(ConceptSource("b_d", ("b", "d"), None), columns, rows)
     assert same.dtype.kind == "i"
     mixed = source_labels(ConceptSource("a_b", ("a", "b"), None), columns, rows)
@@ -243,13 +243,13 @@ def test_ood_label_is_no_value():
 
 
 def test_codes_and_probabilities_go_by_the_domain():
-    one = part("a", Column(0).fit(None, np.array(["x", "y"])))
+    source = part("a", Column(0).fit(None, np.array(["x", "y"])))
     domains = {"a": ["y", "w", "x"]}
     X = np.array([[0.0], [1.0], [0.2]])
-    (codes,) = predict_codes(one, X, domains)
+    (codes,) = predict_codes(source, X, domains)
     assert codes.tolist() == [2, 0, 2]
-    (proba,) = predict_proba(one, X, domains)
-    theirs = one.classifier.predict_proba(X)
+    (proba,) = predict_proba(source, X, domains)
+    theirs = source.classifier.predict_proba(X)
     np.testing.assert_array_equal(proba[:, [2, 0]], theirs)
     np.testing.assert_array_equal(proba[:, 1], 0.0)
 
@@ -258,23 +258,23 @@ def test_several_outputs():
     X, y = signs(200)
     y = y[:, 1:].astype(str)
     several = MultiOutputClassifier(LINEAR).fit(X, y)
-    one = ConceptSource("color_shape", ("color", "shape"), several)
+    source = ConceptSource("color_shape", ("color", "shape"), several)
     domains = {"color": ["blue", "red"], "shape": ["triangle", "octagon"]}
-    found = predict_codes(one, X, domains)
+    actual = predict_codes(source, X, domains)
     labels = several.predict(X)
-    for name, codes, column in zip(NAMES[1:], found, labels.T, strict=True):
+    for name, codes, column in zip(NAMES[1:], actual, labels.T, strict=True):
         assert [domains[name][code] for code in codes] == column.tolist()
-    color, shape = predict_proba(one, X, domains)
+    color, shape = predict_proba(source, X, domains)
     theirs = several.predict_proba(X)
     np.testing.assert_array_equal(color, theirs[0])
     np.testing.assert_array_equal(shape, theirs[1][:, ::-1])
 
 
 def test_prediction_errors():
-    one = part("a", Column().fit(None, np.array(["x", "y"])))
+    source = part("a", Column().fit(None, np.array(["x", "y"])))
     with pytest.raises(ValueError, match=r"predicts 'y', which is not among .*'x'"):
-        predict_codes(one, np.array([[1.0]]), {"a": ["x"]})
-    two = ConceptSource("a_b", ("a", "b"), one.classifier)
+        predict_codes(source, np.array([[1.0]]), {"a": ["x"]})
+    two = ConceptSource("a_b", ("a", "b"), source.classifier)
     with pytest.raises(ValueError, match=r"shape \(1,\), not one column for each"):
         predict_codes(two, np.array([[1.0]]), {"a": ["x", "y"], "b": ["x", "y"]})
 
@@ -299,7 +299,7 @@ def test_a_network_runs_once_per_call(detector):
     X = X.astype(np.float32)
     module, net, readers = networks()
     given = {"confidence": detector, "msp": MSP(net), "mahalanobis": Mahalanobis(net)}
-    one = MLNDetector(
+    model = MLNDetector(
         ["class = yield -> shape = triangle"],
         readers,
         given[detector],
@@ -308,11 +308,11 @@ def test_a_network_runs_once_per_call(detector):
         random_state=0,
     ).fit(X, y)
     module.sizes.clear()
-    scores = one.score_samples(X)
+    scores = model.score_samples(X)
     assert sum(module.sizes) == len(X)
-    alone = [one.score_samples(X[i : i + 1])[0] for i in range(0, 220, 20)]
+    alone = [model.score_samples(X[i : i + 1])[0] for i in range(0, 220, 20)]
     np.testing.assert_allclose(scores[::20], alone, rtol=1e-5, atol=1e-6)
-    np.testing.assert_array_equal(one.predict_concepts(X)[:, 0], net.predict(X))
+    np.testing.assert_array_equal(model.predict_concepts(X)[:, 0], net.predict(X))
 
 
 def test_a_shared_network_of_scikit_learn():
@@ -321,17 +321,17 @@ def test_a_shared_network_of_scikit_learn():
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)
         net = FrozenEstimator(MLPClassifier(8, max_iter=30).fit(X, labels))
-    one = MLNDetector(
+    model = MLNDetector(
         ["class = yield -> shape = triangle"],
         [("class", net), *columns()[1:]],
         KNN(net),
         fusion=ConceptFusion(normalizer="empirical"),
         marginalize=True,
     ).fit(X, y)
-    found = one._read(X)
-    np.testing.assert_allclose(found.proba[0], net.predict_proba(X), rtol=1e-6)
-    np.testing.assert_array_equal(one.predict_concepts(X)[:, 0], net.predict(X))
-    np.testing.assert_allclose(found.outlier, -one.detector_.score_samples(X))
+    actual = model._read(X)
+    np.testing.assert_allclose(actual.proba[0], net.predict_proba(X), rtol=1e-6)
+    np.testing.assert_array_equal(model.predict_concepts(X)[:, 0], net.predict(X))
+    np.testing.assert_allclose(actual.outlier, -model.detector_.score_samples(X))
 
 
 def test_chunks(monkeypatch):
@@ -339,7 +339,7 @@ def test_chunks(monkeypatch):
     X = X.astype(np.float32)
     _, net, readers = networks()
     for params in ({}, {"marginalize": True}):
-        one = MLNDetector(
+        model = MLNDetector(
             ["class = yield -> shape = triangle"],
             readers,
             MSP(net),
@@ -347,9 +347,9 @@ def test_chunks(monkeypatch):
             random_state=0,
             **params,
         ).fit(X, y)
-        together = one.score_samples(X)
+        together = model.score_samples(X)
         monkeypatch.setattr("skood.nn._shared_forward._SHARED_SAMPLES", 64)
-        np.testing.assert_allclose(one.score_samples(X), together, rtol=1e-5)
+        np.testing.assert_allclose(model.score_samples(X), together, rtol=1e-5)
         monkeypatch.undo()
 
 
@@ -357,17 +357,17 @@ def test_a_network_reads_the_same_labels_with_and_without_probabilities():
     X, y = signs(100)
     X = X.astype(np.float32)
     _, net, readers = networks()
-    found = []
+    actual = []
     for params in ({}, {"marginalize": True}):
         fusion = ConceptFusion(normalizer="norm")
-        one = MLNDetector(
+        model = MLNDetector(
             [], readers, MSP(net), fusion=fusion, random_state=0, **params
         )
-        one.fit(X, y)
-        found.append(one._read(X))
-    np.testing.assert_array_equal(found[0].codes, found[1].codes)
-    assert found[0].proba is None
-    assert [p.shape for p in found[1].proba] == [(100, 3), (100, 2), (100, 2)]
+        model.fit(X, y)
+        actual.append(model._read(X))
+    np.testing.assert_array_equal(actual[0].codes, actual[1].codes)
+    assert actual[0].proba is None
+    assert [p.shape for p in actual[1].proba] == [(100, 3), (100, 2), (100, 2)]
 
 
 def test_samples_at():

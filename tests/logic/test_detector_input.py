@@ -138,10 +138,10 @@ def test_labels_as_data_frames_lists_and_tensors():
     frame = pd.DataFrame(y, columns=NAMES)
     scorer = make_ood_scorer()
     for labels in (frame, frame[NAMES[::-1]], y.tolist()):
-        one = mln(RULES, GAUSSIAN).fit(X, labels)
-        assert one.offset_ == expected.offset_
-        assert one.score(X, labels) == expected.score(X, y)
-        assert scorer(one, X, labels) == expected.score(X, y)
+        model = mln(RULES, GAUSSIAN).fit(X, labels)
+        assert model.offset_ == expected.offset_
+        assert model.score(X, labels) == expected.score(X, y)
+        assert scorer(model, X, labels) == expected.score(X, y)
     assert aupr_out(frame, expected.score_samples(X)) > 0.9
 
 
@@ -161,39 +161,39 @@ def test_concepts_of_several_kinds():
     readers = [(name, Column(j)) for j, name in enumerate(y)]
     rules = ["odd <-> digit = 1", "digit = 0 -> size = small"]
     for labels in (y, y.to_numpy(), y.to_numpy().tolist()):
-        one = MLNDetector(rules, readers, random_state=0).fit(X, labels)
-        found = one.predict_concepts(X[:2])
-        assert found.dtype == object
-        assert one.classes_.tolist() == [0, 1, 2]
-        assert type(one.explain(X[:1])[0].concepts["digit"]) is int
-    assert one.explain([[0.0, 1.0, 0.0]])[0].sentence.startswith(
+        model = MLNDetector(rules, readers, random_state=0).fit(X, labels)
+        actual = model.predict_concepts(X[:2])
+        assert actual.dtype == object
+        assert model.classes_.tolist() == [0, 1, 2]
+        assert type(model.explain(X[:1])[0].concepts["digit"]) is int
+    assert model.explain([[0.0, 1.0, 0.0]])[0].sentence.startswith(
         "odd, but not digit 1 (0)"
     )
 
 
 def test_single_concept_takes_flat_labels():
     X, y = signs(100, 20)
-    one = MLNDetector(
+    model = MLNDetector(
         ["class != zebra"],
         columns()[:1],
         GAUSSIAN,
         domains={"class": ["yield", "stop_sign", "other", "zebra"]},
         random_state=0,
     )
-    flat = one.fit(X, y[:, 0]).score_samples(X)
+    flat = model.fit(X, y[:, 0]).score_samples(X)
     frame = pd.DataFrame({"class": y[:, 0], "color": y[:, 1]})
-    np.testing.assert_array_equal(one.fit(X, frame).score_samples(X), flat)
-    assert one.knowledge_base_.domains["class"] == one.domains["class"]
-    assert one.classes_.tolist() == ["other", "stop_sign", "yield"]
+    np.testing.assert_array_equal(model.fit(X, frame).score_samples(X), flat)
+    assert model.knowledge_base_.domains["class"] == model.domains["class"]
+    assert model.classes_.tolist() == ["other", "stop_sign", "yield"]
     with pytest.raises(ValueError, match="each of the 3 concepts"):
         mln().fit(X, y[:, 0])
 
 
 def test_classes_that_are_left_out_are_ood():
     X, y = signs(300)
-    one = mln(RULES[:1], GAUSSIAN).fit(X[y[:, 0] != "yield"], y[y[:, 0] != "yield"])
-    expected = auroc(np.where(y[:, 0] == "yield", -1, 1), one.score_samples(X))
-    assert one.score(X, y) == expected
+    model = mln(RULES[:1], GAUSSIAN).fit(X[y[:, 0] != "yield"], y[y[:, 0] != "yield"])
+    expected = auroc(np.where(y[:, 0] == "yield", -1, 1), model.score_samples(X))
+    assert model.score(X, y) == expected
     cv = LeaveClassesOut(random_state=0)
     rules = ["color = red or color = blue and not (color = red)"]
     with warnings.catch_warnings():
@@ -219,14 +219,14 @@ def test_images_and_tensors():
             return super().predict_proba(np.asarray(X).reshape(len(X), -1))
 
     readers = [(name, Image(j)) for j, name in enumerate(NAMES)]
-    one = MLNDetector(RULES, readers, "confidence", random_state=0).fit(images, y)
+    model = MLNDetector(RULES, readers, "confidence", random_state=0).fit(images, y)
     expected = mln(RULES, "confidence").fit(X.astype(np.float32), y)
     np.testing.assert_allclose(
-        one.score_samples(images), expected.score_samples(X.astype(np.float32))
+        model.score_samples(images), expected.score_samples(X.astype(np.float32))
     )
     tensors = MLNDetector(RULES, readers, "confidence", random_state=0)
     tensors.fit(torch.from_numpy(images), y)
-    assert tensors.offset_ == one.offset_
+    assert tensors.offset_ == model.offset_
     assert len(tensors.explain(torch.from_numpy(images[:2]))) == 2
 
 
@@ -241,7 +241,7 @@ def test_images_and_tensors():
 def test_pipelines_and_searches(as_given):
     X, y = signs(240, 60)
     labels = as_given(y)
-    one = MLNDetector(
+    model = MLNDetector(
         WeightedConstraints(RULES),
         linear(),
         GAUSSIAN,
@@ -249,7 +249,7 @@ def test_pipelines_and_searches(as_given):
         random_state=0,
     )
     cv = OODStratifiedKFold(2, shuffle=True, random_state=0)
-    pipeline = make_pipeline(StandardScaler(), one)
+    pipeline = make_pipeline(StandardScaler(), model)
     options = {"cv": cv, "scoring": make_ood_scorer(), "error_score": "raise"}
     scores = cross_val_score(pipeline, X, labels, **options)
     assert np.all(scores > 0.9)
@@ -279,22 +279,22 @@ def test_boolean_concepts_take_labels_of_the_first():
     is_ood = y[:, 0] == -1
     y[:, 0] = y[:, 0] == "stop_sign"
     y[is_ood] = -1
-    one = MLNDetector(["class -> color = red"], linear(), random_state=0).fit(X, y)
-    expected = auroc(np.where(is_ood, -1, 1), one.score_samples(X))
+    model = MLNDetector(["class -> color = red"], linear(), random_state=0).fit(X, y)
+    expected = auroc(np.where(is_ood, -1, 1), model.score_samples(X))
     frame = pd.DataFrame(y, columns=NAMES)
     for labels in (y, y[:, 0], frame, frame["class"], frame[["class"]]):
-        assert one.score(X, labels) == expected
-        assert make_ood_scorer()(one, X, labels) == expected
+        assert model.score(X, labels) == expected
+        assert make_ood_scorer()(model, X, labels) == expected
 
 
 def test_single_column_with_two_axes_warns_of_nothing():
     X, y = signs(200, 60)
-    one = MLNDetector(["class != yield"], columns()[:1], random_state=0)
-    expected = one.fit(X, y[:, 0]).score(X, y[:, 0])
+    model = MLNDetector(["class != yield"], columns()[:1], random_state=0)
+    expected = model.fit(X, y[:, 0]).score(X, y[:, 0])
     with warnings.catch_warnings():
         warnings.simplefilter("error", DataConversionWarning)
         for labels in (y[:, :1], pd.DataFrame(y[:, :1], columns=NAMES[:1])):
-            assert one.fit(X, labels).score(X, labels) == expected
+            assert model.fit(X, labels).score(X, labels) == expected
         assert mln().fit(X, y).score(X, y[:, :1]) > 0.5
 
 
@@ -309,11 +309,11 @@ def test_labels_of_different_kinds_that_a_forest_cannot_learn():
     X, y = signs(60)
     y[:, 1] = y[:, 1] == "red"
     forest = RandomForestClassifier(n_estimators=2)
-    one = MLNDetector(
+    model = MLNDetector(
         ["color or class = yield"], [(("class", "color"), forest), ("shape", Column(2))]
     )
     with pytest.raises((TypeError, ValueError)) as caught:
-        one.fit(X, y)
+        model.fit(X, y)
     name, kinds = caught.value.__notes__
     # where the validation of scikit-learn raises, skood raises a ValueError from that
     raised = caught.value.__cause__ or caught.value
@@ -371,8 +371,8 @@ def areas(classifier, seed, **params):
 )
 def test_concepts_read_from_all_columns_contradict_nothing(classifier):
     """All ID signs keep the rules, so that the class gives the color away."""
-    found = np.array([areas(classifier, seed) for seed in range(3)])
-    of_all, of_own = found.T
+    actual = np.array([areas(classifier, seed) for seed in range(3)])
+    of_all, of_own = actual.T
     assert (of_all < 0.55).all()
     assert (of_own > 0.94).all()
 

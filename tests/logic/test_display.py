@@ -36,12 +36,12 @@ def widths(display):
 
 @pytest.mark.parametrize("wrapped", [False, True])
 def test_a_bar_for_each_sample(wrapped):
-    one = mln(RULES_BY_NAME, weights=[3.0, 2.0, 1.0])
+    model = mln(RULES_BY_NAME, weights=[3.0, 2.0, 1.0])
     if wrapped:
-        one = make_pipeline(FunctionTransformer(), one)
-    one.fit(X, Y)
-    display = ConstraintContributionDisplay.from_estimator(one, X[-10:])
-    rows = (one[-1] if wrapped else one).explain(X[-10:])
+        model = make_pipeline(FunctionTransformer(), model)
+    model.fit(X, Y)
+    display = ConstraintContributionDisplay.from_estimator(model, X[-10:])
+    rows = (model[-1] if wrapped else model).explain(X[-10:])
     expected = np.array([list(row.contributions.values()) for row in rows])
     order = np.argsort(-expected.sum(axis=0), kind="stable")
     assert legend_texts(display) == [list(RULES_BY_NAME)[j] for j in order]
@@ -56,23 +56,25 @@ def test_a_bar_for_each_sample(wrapped):
 
 
 def test_means_of_id_and_ood_samples():
-    one = mln(RULES_BY_NAME).fit(X, Y)
-    rows = one.explain(X)
+    model = mln(RULES_BY_NAME).fit(X, Y)
+    rows = model.explain(X)
     values = np.array([list(row.contributions.values()) for row in rows])
     is_ood = Y[:, 0] == -1
     expected = np.stack([values[~is_ood].mean(axis=0), values[is_ood].mean(axis=0)])
     frame = pd.DataFrame(Y, columns=NAMES)
     for labels in (Y, frame, frame[NAMES[::-1]]):
-        display = ConstraintContributionDisplay.from_estimator(one, X, labels)
+        display = ConstraintContributionDisplay.from_estimator(model, X, labels)
         np.testing.assert_allclose(display.contributions, expected)
         texts = [text.get_text() for text in display.ax_.get_yticklabels()]
         assert texts == ["ID (mean)", "OOD (mean)"]
-    display = ConstraintContributionDisplay.from_estimator(one, X, Y, labels=["a", "b"])
+    display = ConstraintContributionDisplay.from_estimator(
+        model, X, Y, labels=["a", "b"]
+    )
     assert display.labels == ["a", "b"]
     for part, word in ((X[:9], "ID"), (X[-9:], "OOD")):
         labels = Y[:9] if word == "ID" else Y[-9:]
         with pytest.raises(ValueError, match=f"y has only {word} samples"):
-            ConstraintContributionDisplay.from_estimator(one, part, labels)
+            ConstraintContributionDisplay.from_estimator(model, part, labels)
 
 
 def test_small_contributions_are_added_up():
@@ -140,11 +142,11 @@ def test_errors(params, text):
 
 
 def test_too_many_bars_are_refused_before_samples_are_read():
-    one = mln().fit(X, Y)
+    model = mln().fit(X, Y)
     for some, text in ((X, "got 260: choose a few"), (X[:0], "got 0")):
         some = np.full_like(some, np.nan)  # what reads them says so
         with pytest.raises(ValueError, match=text):
-            ConstraintContributionDisplay.from_estimator(one, some)
+            ConstraintContributionDisplay.from_estimator(model, some)
 
 
 def test_other_estimators():

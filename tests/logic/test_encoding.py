@@ -292,8 +292,8 @@ def test_domains_become_plain():
         "text": np.array(["bool"]),
         "r": range(2),
     }
-    found = check_domains(given)
-    assert found == {
+    actual = check_domains(given)
+    assert actual == {
         "x": ["a", "b"],
         "flag": [False, True],
         "n": [3, 1],
@@ -301,10 +301,10 @@ def test_domains_become_plain():
         "text": ["bool"],
         "r": [0, 1],
     }
-    assert found["x"] is not values
-    assert [type(name) for name in found] == [str] * 6
-    assert [type(v) for v in found["n"] + found["f"]] == [int, int, float, int]
-    assert [type(v) for v in found["flag"]] == [bool, bool]
+    assert actual["x"] is not values
+    assert [type(name) for name in actual] == [str] * 6
+    assert [type(v) for v in actual["n"] + actual["f"]] == [int, int, float, int]
+    assert [type(v) for v in actual["flag"]] == [bool, bool]
 
 
 @pytest.mark.parametrize(

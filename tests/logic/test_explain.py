@@ -140,10 +140,10 @@ def formula(text, domains=DOMAINS):
     ],
 )
 def test_phrases(rule, values, phrase):
-    one = sample(**values)
+    record = sample(**values)
     found = formula(rule)
-    assert one.holds(found) == phrase.endswith("unusual")
-    assert offense(found, one) == phrase
+    assert record.holds(found) == phrase.endswith("unusual")
+    assert offense(found, record) == phrase
 
 
 @pytest.mark.parametrize(
@@ -161,15 +161,15 @@ def test_phrases(rule, values, phrase):
     ],
 )
 def test_values_without_a_meaning_alone(rule, phrase):
-    one = Sample([0, 0, 2, 0, 1], ALIKE)
+    record = Sample([0, 0, 2, 0, 1], ALIKE)
     found = formula(rule, ALIKE)
-    assert one.holds(found) == phrase.endswith("unusual")
-    assert offense(found, one) == phrase
+    assert record.holds(found) == phrase.endswith("unusual")
+    assert offense(found, record) == phrase
 
 
 def test_values_in_common():
-    one = Sample([0, 0, 0, 0, 0], ALIKE)
-    assert offense(formula("color != rim", ALIKE), one) == "color and rim both red"
+    record = Sample([0, 0, 0, 0, 0], ALIKE)
+    assert offense(formula("color != rim", ALIKE), record) == "color and rim both red"
 
 
 @pytest.mark.parametrize(
@@ -193,20 +193,20 @@ def test_facts_are_true_of_the_sample():
     domains = {name: [False, True] for name in "abc"}
     for rule, codes in itertools.product(rules, itertools.product([0, 1], repeat=3)):
         found = KnowledgeBase([rule], domains).formulas[0]
-        one = Sample(codes, domains)
-        for word in fact(found, one).split(" and "):
+        record = Sample(codes, domains)
+        for word in fact(found, record).split(" and "):
             is_not, name = word.startswith("not "), word[-1]
-            assert one.values[name] is not is_not
+            assert record.values[name] is not is_not
 
 
 def test_explain():
     X, y = signs(300, 40)
-    one = mln(RULES).fit(X, y)
-    rows = one.explain(X)
+    model = mln(RULES).fit(X, y)
+    rows = model.explain(X)
     broken = next(
         row for row in rows if row.concepts["color"] == "blue" and row.violated
     )
-    first = one.knowledge_base_.names[0]
+    first = model.knowledge_base_.names[0]
     assert broken.concepts == {
         "class": "stop_sign",
         "color": "blue",
@@ -214,26 +214,30 @@ def test_explain():
     }
     assert broken.violated == [first]
     assert broken.contributions == {
-        first: pytest.approx(one.weights_[0]),
-        one.knowledge_base_.names[1]: 0.0,
+        first: pytest.approx(model.weights_[0]),
+        model.knowledge_base_.names[1]: 0.0,
     }
-    assert broken.sentence == f"stop sign, but not red (blue): {one.weights_[0]:+.1f}"
+    assert broken.sentence == f"stop sign, but not red (blue): {model.weights_[0]:+.1f}"
     assert broken.is_ood
     assert broken.detector == 0.0
     assert rows[0].sentence == "all constraints hold"
-    np.testing.assert_array_equal([row.outlier for row in rows], -one.score_samples(X))
-    np.testing.assert_array_equal([row.penalty for row in rows], one.penalty(X))
-    np.testing.assert_array_equal([row.is_ood for row in rows], one.predict(X) == -1)
+    np.testing.assert_array_equal(
+        [row.outlier for row in rows], -model.score_samples(X)
+    )
+    np.testing.assert_array_equal([row.penalty for row in rows], model.penalty(X))
+    np.testing.assert_array_equal([row.is_ood for row in rows], model.predict(X) == -1)
     # contributions sum to the penalty, but for a constant
     sums = np.array([sum(row.contributions.values()) for row in rows])
-    np.testing.assert_allclose(one.penalty(X) - sums, -np.sum(one.weights_), rtol=1e-9)
+    np.testing.assert_allclose(
+        model.penalty(X) - sums, -np.sum(model.weights_), rtol=1e-9
+    )
 
 
 def test_several_violations_are_in_order_of_size():
     X, y = signs(100)
     rules = {"a": "color = blue", "b": "shape = triangle", "c": "class = yield"}
-    one = mln(rules, weights=[1.0, 3.0, 0.04]).fit(X, y)
-    row = one.explain([[1.0, 1.0, 0.0]])[0]  # a red octagon
+    model = mln(rules, weights=[1.0, 3.0, 0.04]).fit(X, y)
+    row = model.explain([[1.0, 1.0, 0.0]])[0]  # a red octagon
     assert row.violated == ["b", "a", "c"]
     assert row.sentence == (
         "not triangle (octagon): +3.0; not blue (red): +1.0; "
@@ -250,11 +254,11 @@ def test_several_violations_are_in_order_of_size():
 
 def test_expected_contributions():
     X, y = signs(200, noise=0.3)
-    one = mln(RULES, marginalize=True).fit(X, y)
-    expected = one.knowledge_base_.expected(one.concept_proba(X))
-    rows = one.explain(X)
+    model = mln(RULES, marginalize=True).fit(X, y)
+    expected = model.knowledge_base_.expected(model.concept_proba(X))
+    rows = model.explain(X)
     actual = [list(row.contributions.values()) for row in rows]
-    np.testing.assert_allclose(actual, one.weights_ * (1 - expected), rtol=1e-9)
+    np.testing.assert_allclose(actual, model.weights_ * (1 - expected), rtol=1e-9)
     hard = mln(RULES).fit(X, y).explain(X)
     assert [row.violated for row in rows] == [row.violated for row in hard]
 
@@ -262,8 +266,10 @@ def test_expected_contributions():
 def test_words_for_the_classifier_of_id_samples():
     X, y = signs(200, 80)
     X = np.column_stack([X, y[:, 0] != -1])
-    one = mln(RULES, "confidence", id_estimator=Column(3), normalizer="norm").fit(X, y)
-    row = one.explain([[0.0, 0.0, 0.0, 0.0]])[0]
+    model = mln(RULES, "confidence", id_estimator=Column(3), normalizer="norm").fit(
+        X, y
+    )
+    row = model.explain([[0.0, 0.0, 0.0, 0.0]])[0]
     assert row.violated == ["is_id"]
     assert row.concepts["is_id"] is False
     assert row.sentence.startswith("the classifier of ID samples takes it for OOD: +")
@@ -272,39 +278,39 @@ def test_words_for_the_classifier_of_id_samples():
 def test_data_frame():
     X, y = signs(200, 20)
     frame = pd.DataFrame(X, columns=["x", "y", "z"]).set_index(np.arange(220) + 1000)
-    one = mln(RULES, "confidence", normalizer="empirical").fit(frame, y)
-    found = one.explain(frame[-30:], as_frame=True)
-    rows = one.explain(frame[-30:])
+    model = mln(RULES, "confidence", normalizer="empirical").fit(frame, y)
+    found = model.explain(frame[-30:], as_frame=True)
+    rows = model.explain(frame[-30:])
     assert found.index.tolist() == list(range(1190, 1220))
-    np.testing.assert_array_equal(found["score"], one.score_samples(frame[-30:]))
+    np.testing.assert_array_equal(found["score"], model.score_samples(frame[-30:]))
     for name in ("penalty", "detector", "is_ood", "sentence"):
         assert found[name].tolist() == [row[name] for row in rows]
     assert found["violated"].tolist() == ["; ".join(row.violated) for row in rows]
-    first = one.knowledge_base_.names[0]
+    first = model.knowledge_base_.names[0]
     assert found[f"contribution_{first}"].tolist() == [
         row.contributions[first] for row in rows
     ]
     assert found["concept_class"].tolist() == [row.concepts["class"] for row in rows]
-    assert one.explain(X[:3], as_frame=True).index.tolist() == [0, 1, 2]
+    assert model.explain(X[:3], as_frame=True).index.tolist() == [0, 1, 2]
 
 
 def test_data_frames_need_pandas(monkeypatch):
     X, y = signs(100)
-    one = MLNDetector(RULES, mln().concepts).fit(X, y)
+    model = MLNDetector(RULES, mln().concepts).fit(X, y)
     monkeypatch.setitem(sys.modules, "pandas", None)
     with pytest.raises(ImportError, match="pip install pandas"):
-        one.explain(X[:2], as_frame=True)
-    assert len(one.explain(X[:2])) == 2
+        model.explain(X[:2], as_frame=True)
+    assert len(model.explain(X[:2])) == 2
 
 
 @pytest.mark.parametrize(("fusion", "scale"), [("log", 3.0), ("shifted_product", 1.0)])
 def test_contributions_count_as_they_do_in_the_score(fusion, scale):
     X, y = signs(200, 40)
-    one = mln(detector=SSD(), gamma=3.0, fusion=fusion, normalizer="norm").fit(X, y)
-    rows = one.explain(X)
+    model = mln(detector=SSD(), gamma=3.0, fusion=fusion, normalizer="norm").fit(X, y)
+    rows = model.explain(X)
     sums = np.array([sum(row.contributions.values()) for row in rows])
-    most = np.maximum(one.weights_, 0).sum()
-    np.testing.assert_allclose(sums, scale * (one.penalty(X) + most), atol=1e-9)
+    most = np.maximum(model.weights_, 0).sum()
+    np.testing.assert_allclose(sums, scale * (model.penalty(X) + most), atol=1e-9)
     if fusion == "log":
         outlier = sums + [row.detector for row in rows] - scale * most
         np.testing.assert_allclose(outlier, [row.outlier for row in rows], atol=1e-9)

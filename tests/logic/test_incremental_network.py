@@ -261,8 +261,8 @@ def test_minimized_gives_up():
         return value, 1.0 / (1.0 + np.exp(-weights))
 
     start = np.zeros(1)
-    found = minimized(rising, np.full(1, 0.9), start, np.eye(1), free)
-    np.testing.assert_allclose(found, [math.log(9.0)], rtol=1e-9)
+    actual = minimized(rising, np.full(1, 0.9), start, np.eye(1), free)
+    np.testing.assert_allclose(actual, [math.log(9.0)], rtol=1e-9)
     assert minimized(rising, np.full(1, 1.5), start, np.eye(1), free) is None
     for inverse in (np.zeros((1, 1)), -np.eye(1)):
         assert minimized(rising, np.full(1, 0.9), start, inverse, free) is None

@@ -34,57 +34,59 @@ X, y = signs(200, 50)
 
 def test_penalty_and_scores_against_a_loop():
     X, y = signs(300, 60)
-    one = mln().fit(X, y)
-    Z = one.predict_concepts(X)
+    model = mln().fit(X, y)
+    Z = model.predict_concepts(X)
     np.testing.assert_array_equal(Z[:300], y[:300])
     expected = [
-        -sum(w * holds(rule, z) for w, rule in zip(one.weights_, RULES, strict=True))
+        -sum(w * holds(rule, z) for w, rule in zip(model.weights_, RULES, strict=True))
         for z in Z
     ]
-    np.testing.assert_allclose(one.penalty(X), expected, rtol=1e-12)
-    np.testing.assert_allclose(one.score_samples(X), -np.array(expected), rtol=1e-12)
-    assert one.score(X, y) == auroc(np.where(y[:, 0] == -1, -1, 1), -np.array(expected))
-    assert one.score(X, y) == 1.0
-    assert np.all(one.weights_ > 0)
+    np.testing.assert_allclose(model.penalty(X), expected, rtol=1e-12)
+    np.testing.assert_allclose(model.score_samples(X), -np.array(expected), rtol=1e-12)
+    assert model.score(X, y) == auroc(
+        np.where(y[:, 0] == -1, -1, 1), -np.array(expected)
+    )
+    assert model.score(X, y) == 1.0
+    assert np.all(model.weights_ > 0)
 
 
 @pytest.mark.parametrize("fusion", ["log", "product", "shifted_product"])
 @pytest.mark.parametrize("normalizer", ["empirical", "norm", "genextreme"])
 def test_fused_scores(fusion, normalizer):
     X, y = signs(400, 80)
-    one = mln(RULES, GAUSSIAN, fusion=fusion, gamma=0.5, normalizer=normalizer).fit(
+    model = mln(RULES, GAUSSIAN, fusion=fusion, gamma=0.5, normalizer=normalizer).fit(
         X, y
     )
-    penalty = one.penalty(X)
-    o = -one.detector_.score_samples(X)
-    p = one.normalizer_.sf(o)
+    penalty = model.penalty(X)
+    o = -model.detector_.score_samples(X)
+    p = model.normalizer_.sf(o)
     expected = {
         "log": 0.5 * penalty - np.log(p),
         "product": penalty * p,
         # no sign breaks both rules: the larger penalty leaves out the larger weight
-        "shifted_product": (penalty + min(one.weights_)) * p,
+        "shifted_product": (penalty + min(model.weights_)) * p,
     }[fusion]
-    np.testing.assert_allclose(-one.score_samples(X), expected, rtol=1e-9, atol=1e-12)
+    np.testing.assert_allclose(-model.score_samples(X), expected, rtol=1e-9, atol=1e-12)
     if fusion == "log":
         alone = mln([], GAUSSIAN, normalizer=normalizer).fit(X, y)
-        assert one.score(X, y) > alone.score(X, y) + 0.1
+        assert model.score(X, y) > alone.score(X, y) + 0.1
 
 
 def test_a_detector_alone():
     X, y = signs(300, 60)
-    one = mln([], GAUSSIAN, normalizer="norm").fit(X, y)
-    o = -one.detector_.score_samples(X)
+    model = mln([], GAUSSIAN, normalizer="norm").fit(X, y)
+    o = -model.detector_.score_samples(X)
     np.testing.assert_allclose(
-        -one.score_samples(X), -one.normalizer_.log_sf(o), rtol=1e-12
+        -model.score_samples(X), -model.normalizer_.log_sf(o), rtol=1e-12
     )
-    assert one.constraints_ == []
-    assert one.weights_.shape == (0,)
-    np.testing.assert_array_equal(one.penalty(X), 0.0)
+    assert model.constraints_ == []
+    assert model.weights_.shape == (0,)
+    np.testing.assert_array_equal(model.penalty(X), 0.0)
 
 
 def test_confidence_is_the_mean_of_the_largest_probabilities():
     X, y = signs(300, 60, noise=0.3)
-    one = mln([], "confidence", normalizer="none").fit(X, y)
+    model = mln([], "confidence", normalizer="none").fit(X, y)
     expected = np.mean(
         [
             c[1].fit(X, labels).predict_proba(X).max(axis=1)
@@ -92,15 +94,15 @@ def test_confidence_is_the_mean_of_the_largest_probabilities():
         ],
         axis=0,
     )
-    np.testing.assert_allclose(one.score_samples(X), expected, rtol=1e-12)
-    assert one.detector_ == "confidence"
+    np.testing.assert_allclose(model.score_samples(X), expected, rtol=1e-12)
+    assert model.detector_ == "confidence"
 
 
 def test_frozen_detector_is_not_copied():
     """On ID rows that are not held out, and the labels of the first concept."""
-    one = mln(RULES, MSP(LogisticRegression())).fit(X, y)
-    assert one.detector_.classes_.tolist() == ["other", "stop_sign", "yield"]
-    assert one.detector_.estimator_.n_features_in_ == 3
+    model = mln(RULES, MSP(LogisticRegression())).fit(X, y)
+    assert model.detector_.classes_.tolist() == ["other", "stop_sign", "yield"]
+    assert model.detector_.estimator_.n_features_in_ == 3
     frozen = FrozenEstimator(GAUSSIAN.fit(X[:100]))
     used = mln(RULES, frozen).fit(X, y).detector_
     assert used is frozen
@@ -110,9 +112,9 @@ def test_frozen_detector_is_not_copied():
 
 def test_marginalize_against_a_loop():
     X, y = signs(200, 50, noise=0.35)
-    one = mln(marginalize=True).fit(X, y)
-    p_class, p_color, p_shape = one.concept_proba(X)
-    domains = one.knowledge_base_.domains
+    model = mln(marginalize=True).fit(X, y)
+    p_class, p_color, p_shape = model.concept_proba(X)
+    domains = model.knowledge_base_.domains
     truth = np.zeros((len(X), 2))
     for i, class_ in enumerate(domains["class"]):
         for j, color in enumerate(domains["color"]):
@@ -120,10 +122,10 @@ def test_marginalize_against_a_loop():
                 p = p_class[:, i] * p_color[:, j] * p_shape[:, k]
                 for m, rule in enumerate(RULES):
                     truth[:, m] += p * holds(rule, (class_, color, shape))
-    np.testing.assert_allclose(one.penalty(X), -truth @ one.weights_, rtol=1e-9)
+    np.testing.assert_allclose(model.penalty(X), -truth @ model.weights_, rtol=1e-9)
     hard = mln().fit(X, y)
-    np.testing.assert_array_equal(hard.weights_, one.weights_)
-    assert len(np.unique(one.penalty(X))) > len(np.unique(hard.penalty(X)))
+    np.testing.assert_array_equal(hard.weights_, model.weights_)
+    assert len(np.unique(model.penalty(X))) > len(np.unique(hard.penalty(X)))
 
 
 def test_marginalize_needs_probabilities():
@@ -140,18 +142,18 @@ def test_marginalize_needs_probabilities():
 def test_classifier_of_several_concepts():
     X, y = signs(300, 40)
     several = MultiOutputClassifier(LogisticRegression())
-    one = MLNDetector(
+    model = MLNDetector(
         RULES,
         [("class", Column()), (("color", "shape"), several)],
         marginalize=True,
         random_state=0,
     ).fit(X, y)
-    assert one.concepts_ == NAMES
-    assert list(one.named_concepts_) == ["class", "color_shape"]
+    assert model.concepts_ == NAMES
+    assert list(model.named_concepts_) == ["class", "color_shape"]
     np.testing.assert_array_equal(
-        one.predict_concepts(X)[:, 1:], one.named_concepts_.color_shape.predict(X)
+        model.predict_concepts(X)[:, 1:], model.named_concepts_.color_shape.predict(X)
     )
-    assert one.score(X, y) > 0.95
+    assert model.score(X, y) > 0.95
 
 
 @pytest.mark.parametrize("fusion", ["log", "shifted_product"])
@@ -160,13 +162,13 @@ def test_negated_constraints_give_the_same_order(fusion):
     X, y = signs(400, 60, noise=0.45)
     params = {"detector": GAUSSIAN, "fusion": fusion, "normalizer": "norm"}
     weights = [3.0, 1.5]
-    one = mln(RULES, weights=weights, **params).fit(X, y)
+    model = mln(RULES, weights=weights, **params).fit(X, y)
     negated = [f"not ({rule})" for rule in RULES]
     other = mln(negated, weights=[-3.0, -1.5], **params).fit(X, y)
-    moved = one.score_samples(X) - other.score_samples(X)
+    moved = model.score_samples(X) - other.score_samples(X)
     np.testing.assert_allclose(moved, moved[0], atol=1e-9)
-    np.testing.assert_array_equal(one.predict(X), other.predict(X))
-    soft, hard = one.explain(X[-3:]), other.explain(X[-3:])
+    np.testing.assert_array_equal(model.predict(X), other.predict(X))
+    soft, hard = model.explain(X[-3:]), other.explain(X[-3:])
     for a, b in zip(soft, hard, strict=True):
         np.testing.assert_allclose(
             list(a.contributions.values()), list(b.contributions.values())
@@ -186,12 +188,12 @@ def test_relabeled_constraints_rank_alike_by_shifted_product():
     ]
     negated = [f"not ({rule})" for rule in rules]
     params = {"detector": GAUSSIAN, "fusion": "shifted_product", "normalizer": "norm"}
-    one, other = mln(rules, **params).fit(X, y), mln(negated, **params).fit(X, y)
-    np.testing.assert_allclose(other.weights_, -one.weights_, rtol=1e-6)
-    worst = one.score_samples(X) == 0.0
+    model, other = mln(rules, **params).fit(X, y), mln(negated, **params).fit(X, y)
+    np.testing.assert_allclose(other.weights_, -model.weights_, rtol=1e-6)
+    worst = model.score_samples(X) == 0.0
     assert worst.sum() > 5
     np.testing.assert_array_equal(other.score_samples(X) == 0.0, worst)
-    assert one.score(X, y) == other.score(X, y)
+    assert model.score(X, y) == other.score(X, y)
 
 
 # ------------------------------------------------------------------------ calibration
@@ -199,36 +201,36 @@ def test_relabeled_constraints_rank_alike_by_shifted_product():
 
 def test_calibration_samples_are_held_out():
     """Weights, survival and threshold come from rows that nothing is fitted on."""
-    one = mln(RULES, GAUSSIAN, calibration=0.25, contamination=0.1).fit(X, y)
-    assert one.n_calibration_ == 50
+    model = mln(RULES, GAUSSIAN, calibration=0.25, contamination=0.1).fit(X, y)
+    assert model.n_calibration_ == 50
     held_out = np.random.RandomState(0).permutation(200)[:50]
     train = np.setdiff1d(np.arange(200), held_out)
     np.testing.assert_array_equal(
-        one.detector_.score_samples(X), GAUSSIAN.fit(X[train]).score_samples(X)
+        model.detector_.score_samples(X), GAUSSIAN.fit(X[train]).score_samples(X)
     )
-    kb = one.knowledge_base_
-    Z = kb.encode(one.predict_concepts(X[held_out]))
-    np.testing.assert_allclose(one.weights_, kb.fit_weights(Z), rtol=1e-9)
-    scores = one.score_samples(X[held_out])
-    assert one.offset_ == pytest.approx(middle_of_gap(scores, 0.1), abs=1e-12)
+    kb = model.knowledge_base_
+    Z = kb.encode(model.predict_concepts(X[held_out]))
+    np.testing.assert_allclose(model.weights_, kb.fit_weights(Z), rtol=1e-9)
+    scores = model.score_samples(X[held_out])
+    assert model.offset_ == pytest.approx(middle_of_gap(scores, 0.1), abs=1e-12)
 
 
 def test_frozen_estimators_may_be_calibrated_on_all_samples():
     fitted = [
-        (name, FrozenEstimator(one.fit(X, labels)))
-        for (name, one), labels in zip(columns(), y[:200].T, strict=True)
+        (name, FrozenEstimator(concept.fit(X, labels)))
+        for (name, concept), labels in zip(columns(), y[:200].T, strict=True)
     ]
     detector = FrozenEstimator(GAUSSIAN.fit(X[:100]))
-    one = MLNDetector(RULES, fitted, detector, calibration="same").fit(X, y)
-    assert one.n_calibration_ == 200
-    assert one.named_concepts_.color is fitted[1][1]
+    model = MLNDetector(RULES, fitted, detector, calibration="same").fit(X, y)
+    assert model.n_calibration_ == 200
+    assert model.named_concepts_.color is fitted[1][1]
     # labels are not needed then
     assert MLNDetector(RULES, fitted, detector, calibration="same").fit(
         X[:200]
-    ).offset_ == pytest.approx(one.offset_)
-    assert one.classes_.tolist() == ["other", "stop_sign", "yield"]
+    ).offset_ == pytest.approx(model.offset_)
+    assert model.classes_.tolist() == ["other", "stop_sign", "yield"]
     unlabeled = MLNDetector(RULES, fitted, GAUSSIAN).fit(X[:200])
-    assert unlabeled.classes_.tolist() == one.classes_.tolist()
+    assert unlabeled.classes_.tolist() == model.classes_.tolist()
     for concepts, unfitted, name in (
         (columns(), detector, "class"),
         (fitted, GAUSSIAN, "detector"),
@@ -315,29 +317,31 @@ def test_bad_weights(weights, text):
 
 def test_set_weights():
     X, y = signs(300, 50, noise=0.45)
-    one = mln(RULES, GAUSSIAN, contamination=0.1).fit(X, y)
-    before = one.weights_.copy()
-    assert one.set_weights({RULES[1]: 0.5}) is one
-    np.testing.assert_array_equal(one.weights_, [before[0], 0.5])
-    fresh = mln(RULES, GAUSSIAN, contamination=0.1, weights=one.weights_).fit(X, y)
-    assert one.offset_ == pytest.approx(fresh.offset_, rel=1e-12)
-    np.testing.assert_allclose(one.score_samples(X), fresh.score_samples(X), rtol=1e-12)
-    one.set_weights([np.nan, 2.0])
-    np.testing.assert_array_equal(one.weights_, [before[0], 2.0])
+    model = mln(RULES, GAUSSIAN, contamination=0.1).fit(X, y)
+    before = model.weights_.copy()
+    assert model.set_weights({RULES[1]: 0.5}) is model
+    np.testing.assert_array_equal(model.weights_, [before[0], 0.5])
+    fresh = mln(RULES, GAUSSIAN, contamination=0.1, weights=model.weights_).fit(X, y)
+    assert model.offset_ == pytest.approx(fresh.offset_, rel=1e-12)
+    np.testing.assert_allclose(
+        model.score_samples(X), fresh.score_samples(X), rtol=1e-12
+    )
+    model.set_weights([np.nan, 2.0])
+    np.testing.assert_array_equal(model.weights_, [before[0], 2.0])
     with pytest.raises(ValueError, match="no constraint"):
-        one.set_weights({"zzz": 1.0})
+        model.set_weights({"zzz": 1.0})
     with pytest.raises(NotFittedError):
         mln().set_weights([1.0, 1.0])
 
 
 def test_set_weights_that_the_product_refuses_change_nothing():
     X, y = signs(100)
-    one = mln(fusion="product").fit(X, y)
-    weights, offset = one.weights_.copy(), one.offset_
+    model = mln(fusion="product").fit(X, y)
+    weights, offset = model.weights_.copy(), model.offset_
     with pytest.raises(ValueError, match="inverts its order"):
-        one.set_weights([-1.0, -1.0])
-    np.testing.assert_array_equal(one.weights_, weights)
-    assert one.offset_ == offset
+        model.set_weights([-1.0, -1.0])
+    np.testing.assert_array_equal(model.weights_, weights)
+    assert model.offset_ == offset
 
 
 def test_prior():
@@ -357,17 +361,17 @@ def test_supervised():
     # OOD signs that no rule tells, but the last column does
     obeying, _ = signs(50, seed=3)
     hidden = np.column_stack([obeying, np.full(50, 2.0)])
-    one = mln(id_estimator=LogisticRegression()).fit(X, y)
-    assert one.constraints_ == [*mln().fit(X, y).constraints_, "is_id"]
-    assert one.id_estimator_.classes_.tolist() == [False, True]
-    assert one.concepts_ == NAMES
-    assert one.predict_concepts(X).shape == (500, 3)
-    assert len(one.concept_proba(X)) == 3
+    model = mln(id_estimator=LogisticRegression()).fit(X, y)
+    assert model.constraints_ == [*mln().fit(X, y).constraints_, "is_id"]
+    assert model.id_estimator_.classes_.tolist() == [False, True]
+    assert model.concepts_ == NAMES
+    assert model.predict_concepts(X).shape == (500, 3)
+    assert len(model.concept_proba(X)) == 3
     plain = mln().fit(X, y)
-    assert np.mean(one.predict(hidden) == -1) > 0.95
+    assert np.mean(model.predict(hidden) == -1) > 0.95
     assert np.mean(plain.predict(hidden) == -1) < 0.1
     np.testing.assert_array_equal(
-        one.penalty(hidden)[:3], -np.sum(one.weights_[:2]) * np.ones(3)
+        model.penalty(hidden)[:3], -np.sum(model.weights_[:2]) * np.ones(3)
     )
 
 
@@ -378,7 +382,7 @@ def test_weight_of_the_classifier_of_id_samples():
     y = np.append(np.resize(["a", "b"], 1000).astype(object), [-1] * 20)
     is_id = FrozenEstimator(Column().fit(None, [False, True]))
     reader = FrozenEstimator(Column().fit(None, ["a", "b"]))
-    one = MLNDetector(
+    model = MLNDetector(
         [],
         [("class", reader)],
         "confidence",
@@ -386,12 +390,12 @@ def test_weight_of_the_classifier_of_id_samples():
         calibration="same",
         fusion=ConceptFusion(normalizer="empirical"),
     ).fit(X, y)
-    np.testing.assert_allclose(one.weights_, [3.4600847189956982], atol=1e-8)
+    np.testing.assert_allclose(model.weights_, [3.4600847189956982], atol=1e-8)
 
 
 def test_supervised_by_a_clone_of_the_first_classifier():
     X, y = signs(200, 80)
-    one = MLNDetector(
+    model = MLNDetector(
         WeightedConstraints({"stop": RULES[0]}, weights=[2.0]),
         linear(),
         "confidence",
@@ -399,18 +403,18 @@ def test_supervised_by_a_clone_of_the_first_classifier():
         marginalize=True,
         random_state=0,
     ).fit(X, y)
-    assert type(one.id_estimator_) is LogisticRegression
-    assert one.knowledge_base_.names == ["stop", "is_id"]
-    assert one.weights_[0] == 2.0
+    assert type(model.id_estimator_) is LogisticRegression
+    assert model.knowledge_base_.names == ["stop", "is_id"]
+    assert model.weights_[0] == 2.0
     # the confidence is that of the concepts alone
-    proba = np.mean([p.max(axis=1) for p in one.concept_proba(X)], axis=0)
-    np.testing.assert_allclose(-one._read(X).outlier, proba, rtol=1e-12)
+    proba = np.mean([p.max(axis=1) for p in model.concept_proba(X)], axis=0)
+    np.testing.assert_allclose(-model._read(X).outlier, proba, rtol=1e-12)
 
 
 def test_constraints_may_name_the_concept():
     X, y = signs(200, 80)
-    one = mln(["is_id -> class = stop_sign"], id_estimator=Column()).fit(X, y)
-    assert one.constraints_ == ["is_id -> class = stop_sign", "is_id"]
+    model = mln(["is_id -> class = stop_sign"], id_estimator=Column()).fit(X, y)
+    assert model.constraints_ == ["is_id -> class = stop_sign", "is_id"]
 
 
 @pytest.mark.parametrize(
@@ -439,8 +443,8 @@ def test_supervised_errors(params, concepts, text):
     X, y = signs(60, 20)
     y = y[:, :1] if concepts and concepts[0][0] == "is_id" else y
     frozen = [
-        (name, FrozenEstimator(one.fit(X, labels)))
-        for (name, one), labels in zip(columns(), signs(60)[1].T, strict=True)
+        (name, FrozenEstimator(concept.fit(X, labels)))
+        for (name, concept), labels in zip(columns(), signs(60)[1].T, strict=True)
     ]
     several = (("class", "color"), MultiOutputClassifier(LogisticRegression()))
     concepts = (
@@ -455,11 +459,11 @@ def test_supervised_errors(params, concepts, text):
     params = {"constraints": [], "id_estimator": "clone", **params}
     if params.pop("y", None):
         X, y = X[:60], y[:60]
-    one = MLNDetector(concepts=concepts or columns(), detector="confidence", **params)
+    model = MLNDetector(concepts=concepts or columns(), detector="confidence", **params)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # of a column vector y
         with pytest.raises(ValueError, match=text):
-            one.fit(X, y)
+            model.fit(X, y)
 
 
 # ------------------------------------------------------------- the largest penalty
@@ -476,20 +480,20 @@ def test_logarithms_do_without_the_largest_penalty():
         for j, name in enumerate(names)
     ]
     rules = WeightedConstraints(rules, weights=[1.0, 2.0])
-    one = MLNDetector(rules, readers, calibration="same").fit(y, y)
+    model = MLNDetector(rules, readers, calibration="same").fit(y, y)
     odd, first = y.sum(axis=1) % 2, (y[:, 0] == 0) | (y[:, 1] == 1)
-    np.testing.assert_allclose(one.penalty(y), -1.0 * odd - 2.0 * first)
+    np.testing.assert_allclose(model.penalty(y), -1.0 * odd - 2.0 * first)
     with pytest.raises(ValueError, match="log Z and what follows from it"):
-        one.set_params(fusion="shifted_product").fit(y, y)
+        model.set_params(fusion="shifted_product").fit(y, y)
 
 
 def test_another_fusion_after_the_fit():
     X, y = signs(300, 60)
-    one = mln(weights=[-1.0, 2.0], detector=GAUSSIAN).fit(X, y)
+    model = mln(weights=[-1.0, 2.0], detector=GAUSSIAN).fit(X, y)
     expected = mln(
         weights=[-1.0, 2.0], detector=GAUSSIAN, fusion="shifted_product"
     ).fit(X, y)
-    changed = one.set_params(fusion="shifted_product").score_samples(X)
+    changed = model.set_params(fusion="shifted_product").score_samples(X)
     np.testing.assert_array_equal(changed, expected.score_samples(X))
 
 

@@ -260,8 +260,8 @@ def _reads_or_refuses(text):
     assert again == formula
     assert str(again) == str(formula)
     compiled = compile_formula(formula, DOMAINS)
-    found = evaluate(compiled, CODES.T, {})
-    assert found.tolist() == [holds(formula, world) for world in WORLDS]
+    actual = evaluate(compiled, CODES.T, {})
+    assert actual.tolist() == [holds(formula, world) for world in WORLDS]
 
 
 @given(text=st.one_of(texts.values()))

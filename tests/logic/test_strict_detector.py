@@ -31,9 +31,11 @@ def test_score_is_minus_the_published_outlier_score():
         for j, name in enumerate(["a", "b"])
     ]
     for detector, expected in ((None, [-1.0, 0.0]), ("confidence", [-0.8, 0.0])):
-        one = LogicDetector(["a and b"], readers, detector, calibration="same").fit(X)
-        one._readers[1] = one._readers[1]._replace(classifier=_ButLast(readers[1][1]))
-        np.testing.assert_allclose(-one.score_samples(X), expected, rtol=1e-12)
+        model = LogicDetector(["a and b"], readers, detector, calibration="same").fit(X)
+        model._readers[1] = model._readers[1]._replace(
+            classifier=_ButLast(readers[1][1])
+        )
+        np.testing.assert_allclose(-model.score_samples(X), expected, rtol=1e-12)
 
 
 class _ButLast:
@@ -68,16 +70,16 @@ def test_scores_against_a_loop():
 
 def test_threshold():
     X, y = signs(400, 50)
-    one = logic().fit(X, y)
-    assert 1 - 1.1e-5 < one.offset_ < 1.0  # below the tied scores, by the tolerance
-    np.testing.assert_array_equal(one.predict(X) == 1, one.score_samples(X) == 1)
-    np.testing.assert_array_equal(one.predict(X) == -1, one.score_samples(X) == 0)
-    assert one.score(X, y) == 1.0
+    model = logic().fit(X, y)
+    assert 1 - 1.1e-5 < model.offset_ < 1.0  # below the tied scores, by the tolerance
+    np.testing.assert_array_equal(model.predict(X) == 1, model.score_samples(X) == 1)
+    np.testing.assert_array_equal(model.predict(X) == -1, model.score_samples(X) == 0)
+    assert model.score(X, y) == 1.0
     # more ID signs than contamination are misread: nothing can be rejected
     X, y = signs(400, 50, noise=0.6)
-    one = logic(contamination=0.01).fit(X, y)
-    assert -1.1e-5 < one.offset_ <= 0.0
-    assert np.all(one.predict(X) == 1)
+    model = logic(contamination=0.01).fit(X, y)
+    assert -1.1e-5 < model.offset_ <= 0.0
+    assert np.all(model.predict(X) == 1)
 
 
 def test_no_constraints():
@@ -94,30 +96,30 @@ def test_weights_tell_more_than_a_product():
 
 def test_scores_that_are_logarithms_already():
     X, y = signs(100, 20)
-    one = logic(RULES, SSD(covariance=LedoitWolf()), normalizer="none").fit(X, y)
-    log_p = one.detector_.score_samples(X)
+    model = logic(RULES, SSD(covariance=LedoitWolf()), normalizer="none").fit(X, y)
+    log_p = model.detector_.score_samples(X)
     holds = logic().fit(X, y).score_samples(X)
-    np.testing.assert_allclose(one.score_samples(X), holds * np.exp(log_p), rtol=1e-9)
+    np.testing.assert_allclose(model.score_samples(X), holds * np.exp(log_p), rtol=1e-9)
     reading = Bunch(codes=np.zeros((1, 3), dtype=int), proba=None)
     reading.outlier = np.array([-1e9])
-    assert np.isfinite(one._scores(reading)).all()
+    assert np.isfinite(model._scores(reading)).all()
 
 
 @pytest.mark.filterwarnings("error")
 def test_explain():
     X, y = signs(200, 30)
-    one = logic(RULES, "confidence").fit(X, y)
-    row = one.explain(X[-1:])[0]
+    model = logic(RULES, "confidence").fit(X, y)
+    row = model.explain(X[-1:])[0]
     assert row.violated
     assert set(row.contributions.values()) <= {0.0, 1.0}
     assert row.penalty == 1.0
     assert row.detector == pytest.approx(
-        -np.log(np.mean([p.max() for p in one.concept_proba(X[-1:])]))
+        -np.log(np.mean([p.max() for p in model.concept_proba(X[-1:])]))
     )
     assert row.is_ood
     assert "; detector: +" in row.sentence
     assert ": +1.0" not in row.sentence
-    row = one.explain(X[:1])[0]
+    row = model.explain(X[:1])[0]
     assert row.sentence.startswith("all constraints hold; detector: +0")
     assert row.outlier == pytest.approx(-np.exp(-row.detector))
 

@@ -264,18 +264,18 @@ def test_networks_that_were_trained():
             classifier.fit(items, y)
 
 
-def _assert_equal(found, expected):
+def _assert_equal(actual, expected):
     if isinstance(expected, dict):
-        assert found.keys() == expected.keys()
-        found, expected = list(found.values()), list(expected.values())
+        assert actual.keys() == expected.keys()
+        actual, expected = list(actual.values()), list(expected.values())
     if isinstance(expected, list):
-        assert len(found) == len(expected)
-        for one, other in zip(found, expected, strict=True):
+        assert len(actual) == len(expected)
+        for one, other in zip(actual, expected, strict=True):
             _assert_equal(one, other)
     elif expected.dtype.kind == "f":
-        assert_allclose(found, expected, rtol=1e-4, atol=1e-6)
+        assert_allclose(actual, expected, rtol=1e-4, atol=1e-6)
     else:
-        assert_array_equal(found, expected)
+        assert_array_equal(actual, expected)
 
 
 @pytest.mark.parametrize(

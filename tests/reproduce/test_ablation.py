@@ -55,13 +55,13 @@ def test_no_constraints_are_the_detector_and_all_are_the_estimator(marginalize):
     assert results.repeat.tolist() == [0] * 4 + [1] * 4
     seeds = np.random.RandomState(3).randint(np.iinfo(np.int32).max, size=2)
     for repeat, seed in enumerate(seeds):
-        found = results.auroc[results.repeat == repeat].to_numpy()
+        actual = results.auroc[results.repeat == repeat].to_numpy()
         for k in range(4):
-            one = clone(mln).set_params(constraints=RULES[:k], random_state=int(seed))
-            one.fit(X, Y)
-            assert_allclose(found[k], one.score(X_TEST, Y_TEST), atol=1e-12)
-        alone = one.detector_.score_samples(X_TEST)
-        assert_allclose(found[0], auroc(np.where(IS_OOD, -1, 0), alone), atol=1e-12)
+            model = clone(mln).set_params(constraints=RULES[:k], random_state=int(seed))
+            model.fit(X, Y)
+            assert_allclose(actual[k], model.score(X_TEST, Y_TEST), atol=1e-12)
+        alone = model.detector_.score_samples(X_TEST)
+        assert_allclose(actual[0], auroc(np.where(IS_OOD, -1, 0), alone), atol=1e-12)
     assert (_values(results, 3) > _values(results, 0) + 0.01).all()
     assert len(set(_values(results, 3))) == 2  # the seeds differ
 
@@ -90,10 +90,10 @@ def test_weights_and_names_of_the_user(kind):
             given = weights if k > 1 else None
         elif weights:
             given = weights[:k]
-        one = planted_detector(
+        model = planted_detector(
             constraints=WeightedConstraints(some, weights=given, prior=5.0)
         )
-        assert_allclose(_values(results, k), one.fit(X, Y).score(X_TEST, Y_TEST))
+        assert_allclose(_values(results, k), model.fit(X, Y).score(X_TEST, Y_TEST))
 
 
 def test_classifier_of_id_samples_belongs_to_any_number_of_constraints():
@@ -103,9 +103,11 @@ def test_classifier_of_id_samples_belongs_to_any_number_of_constraints():
     results = ablate_constraints(mln, X, Y, X_TEST, Y_TEST, n_repeats=1, random_state=0)
     seed = int(np.random.RandomState(0).randint(np.iinfo(np.int32).max, size=1)[0])
     for k in (0, 1):
-        one = clone(mln).set_params(constraints=RULES[:k], random_state=seed).fit(X, Y)
-        assert one.constraints_ == [*RULES[:k], "is_id"]
-        assert_allclose(_values(results, k), one.score(X_TEST, Y_TEST), atol=1e-12)
+        model = (
+            clone(mln).set_params(constraints=RULES[:k], random_state=seed).fit(X, Y)
+        )
+        assert model.constraints_ == [*RULES[:k], "is_id"]
+        assert_allclose(_values(results, k), model.score(X_TEST, Y_TEST), atol=1e-12)
 
 
 def test_without_a_detector_no_constraints_rank_nothing():
@@ -134,15 +136,15 @@ def test_path_equals_single_searches():
     results = search_path(search, X, Y, X_TEST, Y_TEST, min_improvements=values)
     assert results.min_improvement.tolist() == values
     for row in results.itertuples():
-        one = clone(search).set_params(search__min_improvement=row.min_improvement)
+        model = clone(search).set_params(search__min_improvement=row.min_improvement)
         if row.min_improvement == 1.0:
             with pytest.warns(SkoodWarning, match="No constraint was found"):
-                one.fit(X, Y)
+                model.fit(X, Y)
         else:
-            one.fit(X, Y)
-        assert row.n_found == len(one.found_)
-        assert row.validation_auroc == one.validation_auroc_
-        assert_allclose(row.test_auroc, one.score(X_TEST, Y_TEST), atol=1e-12)
+            model.fit(X, Y)
+        assert row.n_found == len(model.found_)
+        assert row.validation_auroc == model.validation_auroc_
+        assert_allclose(row.test_auroc, model.score(X_TEST, Y_TEST), atol=1e-12)
     assert results.n_found.tolist()[::2] == [3, 0]
     baseline = auroc(np.where(IS_OOD, -1, 0), X_TEST[:, -1])
     assert_allclose(results.baseline_auroc, baseline)
@@ -162,8 +164,8 @@ def test_order_of_a_search_by_name():
     few = {"candidates": ["a -> b", "b or c"]}
     by_name = clone(search).set_params(search="random", **few)
     results = search_path(by_name, X, Y, X_TEST, Y_TEST, min_improvements=[0.001])
-    one = clone(search).set_params(search__order="random", **few).fit(X, Y)
-    assert_allclose(results.test_auroc, one.score(X_TEST, Y_TEST))
+    model = clone(search).set_params(search__order="random", **few).fit(X, Y)
+    assert_allclose(results.test_auroc, model.score(X_TEST, Y_TEST))
 
 
 # -- other sets of OOD samples
@@ -193,17 +195,17 @@ def test_transfer_has_an_empty_diagonal_and_equals_single_searches():
     assert (matrix.isna().to_numpy() == np.eye(3, dtype=bool)).all()
     for name, ood in sets.items():
         labels = np.vstack([y_id, np.full((120, 4), -1, dtype=object)])
-        one = clone(search).fit(np.vstack([X_id, ood]), labels)
+        model = clone(search).fit(np.vstack([X_id, ood]), labels)
         for other, test in sets.items():
             if other == name:
                 continue
             y = np.repeat([0, -1], [len(X_test), len(test)])
-            expected = auroc(y, one.score_samples(np.vstack([X_test, test])))
+            expected = auroc(y, model.score_samples(np.vstack([X_test, test])))
             baseline = auroc(y, np.append(X_test[:, -1], test[:, -1]))
             row = results[(results.searched == name) & (results.tested == other)]
             assert_allclose(row.auroc, expected, atol=1e-12)
             assert_allclose(row.baseline_auroc, baseline, atol=1e-12)
-            assert row.n_found.tolist() == [len(one.found_)]
+            assert row.n_found.tolist() == [len(model.found_)]
     frame = pd.DataFrame(y_id, columns=NAMES)[NAMES[::-1]]
     frames = {name: pd.DataFrame(ood) for name, ood in sets.items()}
     named = ood_transfer(

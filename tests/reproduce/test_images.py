@@ -84,10 +84,10 @@ CIFAR_TEST = {"cifar-10-batches-py/test_batch": cifar_batch([3, 0, 9])}
 def test_cifar10_pickled(tmp_path, packed):
     files = CIFAR_TRAIN | CIFAR_TEST
     write(tmp_path, {"cifar-10-python.tar.gz": tar(files)} if packed else files)
-    found = load("cifar10", tmp_path)
-    assert found.data.dtype == np.uint8
-    assert_array_equal(found.data, COLOR)
-    assert_array_equal(found.target, [3, 0, 9])
+    actual = load("cifar10", tmp_path)
+    assert actual.data.dtype == np.uint8
+    assert_array_equal(actual.data, COLOR)
+    assert_array_equal(actual.target, [3, 0, 9])
     X, y = load("cifar10", tmp_path, subset="train", return_X_y=True)
     assert X.shape == (15, 3, 32, 32)
     assert_array_equal(y[::3], [1, 2, 3, 4, 5])
@@ -112,9 +112,9 @@ def test_cifar_binary(tmp_path):
             "cifar-100-binary/test.bin": hundred.tobytes(),
         },
     )
-    found = load("cifar10", tmp_path)
-    assert_array_equal(found.data, COLOR)
-    assert_array_equal(found.target, [3, 0, 9])
+    actual = load("cifar10", tmp_path)
+    assert_array_equal(actual.data, COLOR)
+    assert_array_equal(actual.target, [3, 0, 9])
     assert_array_equal(load("cifar100", tmp_path).target, [99, 0, 7])
     coarse = load("cifar100", tmp_path, labels="coarse")
     assert_array_equal(coarse.target, [1, 19, 2])
@@ -158,9 +158,9 @@ def test_broken_cifar(tmp_path, content, message):
 def test_svhn(tmp_path):
     path = tmp_path / "test_32x32.mat"
     savemat(path, {"X": COLOR.transpose(2, 3, 1, 0), "y": np.array([[10], [1], [9]])})
-    found = load("svhn", tmp_path)
-    assert_array_equal(found.data, COLOR)
-    assert_array_equal(found.target, [0, 1, 9])
+    actual = load("svhn", tmp_path)
+    assert_array_equal(actual.data, COLOR)
+    assert_array_equal(actual.target, [0, 1, 9])
     savemat(path, {"X": COLOR, "y": np.array([[10], [1], [9]])})
     with pytest.raises(ValueError, match=r"shape \(32, 32, 3, 3\), got uint8"):
         load("svhn", tmp_path)
@@ -187,9 +187,9 @@ def idx_files(prefix, images, labels):
 )
 def test_idx(tmp_path, name, folder):
     write(tmp_path / folder, idx_files("t10k", GRAY, [7, 0, 1]))
-    found = load(name, tmp_path)
-    assert_array_equal(found.data, GRAY[:, None])
-    assert_array_equal(found.target, [7, 0, 1])
+    actual = load(name, tmp_path)
+    assert_array_equal(actual.data, GRAY[:, None])
+    assert_array_equal(actual.target, [7, 0, 1])
     color = load(name, tmp_path, gray=False)
     assert_array_equal(color.data, np.repeat(GRAY[:, None], 3, axis=1))
     with pytest.raises(FileNotFoundError, match="no files of subset='train'"):
@@ -200,17 +200,17 @@ def test_emnist_is_transposed(tmp_path):
     images = GRAY.transpose(0, 2, 1)
     write(tmp_path / "emnist", idx_files("emnist-letters-test", images, [26, 1, 2]))
     write(tmp_path / "emnist", idx_files("emnist-digits-test", images, [0, 1, 2]))
-    found = load("emnist", tmp_path)
-    assert_array_equal(found.data[:, 0], GRAY)
-    assert [found.target_names[i - 1] for i in found.target] == ["z", "a", "b"]
+    actual = load("emnist", tmp_path)
+    assert_array_equal(actual.data[:, 0], GRAY)
+    assert [actual.target_names[i - 1] for i in actual.target] == ["z", "a", "b"]
 
 
 def test_tiny_images_are_mapped(tmp_path):
     path = tmp_path / "300K_random_images.npy"
     np.save(path, COLOR.transpose(0, 2, 3, 1))
-    found = load("tiny_images", tmp_path, max_samples=2)
-    assert_array_equal(found.data, COLOR[:2])
-    assert_array_equal(found.target, [-1, -1])
+    actual = load("tiny_images", tmp_path, max_samples=2)
+    assert_array_equal(actual.data, COLOR[:2])
+    assert_array_equal(actual.target, [-1, -1])
     np.save(path, COLOR)
     with pytest.raises(ValueError, match=r"shape \(n, 32, 32, 3\), got uint8 of shape"):
         load("tiny_images", tmp_path)
@@ -260,9 +260,9 @@ def test_folders_and_archives(tmp_path, name, folder, form):
         }[form]()
         files = {f"{folder.split('/')[0]}.{form}": archive}
     write(tmp_path, files)
-    found = load(name, tmp_path)
-    assert_array_equal(found.data, COLOR)
-    assert_array_equal(found.target, [-1, -1, -1])
+    actual = load(name, tmp_path)
+    assert_array_equal(actual.data, COLOR)
+    assert_array_equal(actual.target, [-1, -1, -1])
 
 
 @pytest.mark.parametrize(
@@ -271,10 +271,10 @@ def test_folders_and_archives(tmp_path, name, folder, form):
 def test_classes_are_folders(tmp_path, name, folder):
     files = {f"{folder}/{'bab'[i]}/{i}.png": png(x) for i, x in enumerate(COLOR)}
     write(tmp_path, files)
-    found = load(name, tmp_path)
-    assert_array_equal(found.data, COLOR[[1, 0, 2]])
-    assert_array_equal(found.target, [0, 1, 1])
-    assert found.target_names == ["a", "b"]
+    actual = load(name, tmp_path)
+    assert_array_equal(actual.data, COLOR[[1, 0, 2]])
+    assert_array_equal(actual.target, [0, 1, 1])
+    assert actual.target_names == ["a", "b"]
     write(tmp_path, {f"{folder}/lost.png": png(COLOR[0])})
     with pytest.raises(ValueError, match=r"but lost.png is in none"):
         load(name, tmp_path)
@@ -284,9 +284,9 @@ def test_folder_of_the_user(tmp_path):
     write(tmp_path / "flat", PICTURES)
     assert_array_equal(load_images("folder", tmp_path / "flat").target, [-1, -1, -1])
     write(tmp_path / "deep", {f"{c}/x/0.png": png(COLOR[0]) for c in "qp"})
-    found = load_images("folder", tmp_path / "deep")
-    assert_array_equal(found.target, [0, 1])
-    assert found.target_names == ["p", "q"]
+    actual = load_images("folder", tmp_path / "deep")
+    assert_array_equal(actual.target, [0, 1])
+    assert actual.target_names == ["p", "q"]
 
 
 def test_broken_archives_and_images(tmp_path):
@@ -390,10 +390,10 @@ def test_failed_cache_leaves_nothing(tmp_path):
 def test_omniglot_is_inverted(tmp_path):
     ink = {f"images_evaluation/Latin/{c}/0.png": png(GRAY[0]) for c in ("c2", "c1")}
     write(tmp_path, {"images_evaluation.zip": zipped(ink)})
-    found = load("omniglot", tmp_path)
-    assert_array_equal(found.data, np.broadcast_to(255 - GRAY[0], (2, 1, 5, 4)))
-    assert_array_equal(found.target, [0, 1])
-    assert found.target_names == ["Latin/c1", "Latin/c2"]
+    actual = load("omniglot", tmp_path)
+    assert_array_equal(actual.data, np.broadcast_to(255 - GRAY[0], (2, 1, 5, 4)))
+    assert_array_equal(actual.target, [0, 1])
+    assert actual.target_names == ["Latin/c1", "Latin/c2"]
     with pytest.raises(ValueError, match=r"has the subsets \['train', 'test'\]"):
         load("omniglot", tmp_path, subset="all")
 
@@ -410,8 +410,8 @@ def test_imagenet(tmp_path):
         f"val/{c}/{i}.JPEG": png(COLOR[i]) for i, c in enumerate(["n2", "n1", "n2"])
     }
     write(home, folders)
-    found = load("imagenet", tmp_path)
-    assert_array_equal(found.target, [0, 1, 1])
+    actual = load("imagenet", tmp_path)
+    assert_array_equal(actual.target, [0, 1, 1])
     for name in folders:
         (home / name).unlink()
     for name in ("n1", "n2"):
@@ -422,10 +422,10 @@ def test_imagenet(tmp_path):
     imagenet_meta(home / "meta.mat")
     truth = home / "ILSVRC2012_validation_ground_truth.txt"
     truth.write_text("1\n2\n3\n")
-    found = load("imagenet", tmp_path)
-    assert_array_equal(found.data, COLOR)
-    assert_array_equal(found.target, [2, 0, 1])
-    assert found.target_names == ["n1", "n2", "n3"]
+    actual = load("imagenet", tmp_path)
+    assert_array_equal(actual.data, COLOR)
+    assert_array_equal(actual.target, [2, 0, 1])
+    assert actual.target_names == ["n1", "n2", "n3"]
     truth.write_text("1\n2\n")
     with pytest.raises(ValueError, match="has 2 labels for 3 images"):
         load("imagenet", tmp_path)
@@ -440,9 +440,9 @@ SIGNS = {f"Test/{i}.png": png(image) for i, image in enumerate(COLOR)}
 def test_gtsrb_of_kaggle(tmp_path):
     table = "Width,ClassId,Path\n1,14,Test/2.png\n1,0,Test/0.png\n1,38,Test/1.png\n"
     write(tmp_path / "gtsrb", SIGNS | {"Test.csv": table.encode()})
-    found = load("gtsrb", tmp_path)
-    assert_array_equal(found.data, COLOR[[2, 0, 1]])
-    assert_array_equal(found.target, [14, 0, 38])
+    actual = load("gtsrb", tmp_path)
+    assert_array_equal(actual.data, COLOR[[2, 0, 1]])
+    assert_array_equal(actual.target, [14, 0, 38])
     assert_array_equal(
         load("gtsrb", tmp_path, labels="color").target, ["red", "red", "blue"]
     )
@@ -473,15 +473,15 @@ def test_gtsrb_as_published(tmp_path, folder):
             "Final_Test/Images/0.ppm": png(COLOR[2]),
         },
     )
-    found = load("gtsrb", tmp_path, subset="train")
-    assert_array_equal(found.data, COLOR[:2])
-    assert_array_equal(found.target, [0, 13])
+    actual = load("gtsrb", tmp_path, subset="train")
+    assert_array_equal(actual.data, COLOR[:2])
+    assert_array_equal(actual.target, [0, 13])
     with pytest.raises(FileNotFoundError, match="with the classes of the test images"):
         load("gtsrb", tmp_path)
     write(home, {"GT-final_test.csv": f"{head}0.ppm;1;1;0;42\n".encode()})
-    found = load("gtsrb", tmp_path)
-    assert_array_equal(found.data, COLOR[2:])
-    assert_array_equal(found.target, [42])
+    actual = load("gtsrb", tmp_path)
+    assert_array_equal(actual.data, COLOR[2:])
+    assert_array_equal(actual.target, [42])
 
 
 def test_constraints_of_gtsrb():
@@ -521,10 +521,10 @@ def test_celeba(tmp_path, ending):
         text = "image_id,Bald,Young\n" + "\n".join(",".join(row) for row in rows)
     table = f"list_attr_celeba.{ending}"
     write(tmp_path / "celeba", files | {table: text.encode()})
-    found = load("celeba", tmp_path)
-    assert_array_equal(found.data, COLOR[[0, 2, 1]])
-    assert_array_equal(found.target, [[0, 1], [1, 0], [1, 1]])
-    assert found.target_names == ["Bald", "Young"]
+    actual = load("celeba", tmp_path)
+    assert_array_equal(actual.data, COLOR[[0, 2, 1]])
+    assert_array_equal(actual.target, [[0, 1], [1, 0], [1, 1]])
+    assert actual.target_names == ["Bald", "Young"]
     assert_array_equal(load("celeba", tmp_path, labels="Young").target, [1, 0, 1])
     with pytest.raises(ValueError, match="labels='Old' is no attribute"):
         load("celeba", tmp_path, labels="Old")
@@ -542,10 +542,10 @@ def test_image_list(tmp_path):
     path.parent.mkdir()
     path.write_text("images/a b/2.png 5\nimages/a b/0.png -1\n")
     for subset in ("lists/test.txt", path):
-        found = load_images("list", tmp_path, subset=subset)
-        assert_array_equal(found.data, COLOR[[2, 0]])
-        assert_array_equal(found.target, [5, -1])
-        assert found.target_names == [5]
+        actual = load_images("list", tmp_path, subset=subset)
+        assert_array_equal(actual.data, COLOR[[2, 0]])
+        assert_array_equal(actual.target, [5, -1])
+        assert actual.target_names == [5]
     path.write_text("images/a b/2.png 5\nimages/a b/0.png\n")
     with pytest.raises(ValueError, match=r"Line 2 of .* must be a path and an integer"):
         load_images("list", tmp_path, subset=path)
@@ -631,12 +631,12 @@ def test_files(tmp_path, name, subset, files, others):
         path = tmp_path / file
         path.parent.mkdir(parents=True, exist_ok=True)
         path.mkdir(exist_ok=True) if file.endswith("/") else path.touch()
-    found = image_files(name, tmp_path, subset=subset)
-    assert found == [str(tmp_path / file) for file in files]
+    actual = image_files(name, tmp_path, subset=subset)
+    assert actual == [str(tmp_path / file) for file in files]
     if name != "folder":
         (tmp_path / files[-1 if name != "list" else 0]).rename(tmp_path / "moved")
         if name == "gtsrb" and subset == "all":  # the table is what is needed
-            assert image_files(name, tmp_path, subset=subset) == found[:-1]
+            assert image_files(name, tmp_path, subset=subset) == actual[:-1]
             (tmp_path / "Test.csv").unlink()
         with pytest.raises(FileNotFoundError, match="no"):
             image_files(name, tmp_path, subset=subset)

@@ -167,8 +167,8 @@ def test_celeba_on_files(data, tmp_path, monkeypatch):
     parts = mln.CelebA(Run(data, tmp_path), 0)
     y = np.concatenate([parts.labels(name) for name in ("train", "calibration", "ID")])
     assert sorted(map(tuple, y.tolist())) == sorted(map(tuple, values.tolist()))
-    found = cells.value["fig-4", "CelebA/0.01", "constraints"]
-    assert found == len(parts.searched_constraints())
+    actual = cells.value["fig-4", "CelebA/0.01", "constraints"]
+    assert actual == len(parts.searched_constraints())
 
 
 def test_weights_of_a_file(tmp_path):
@@ -236,18 +236,18 @@ def test_effect_sizes():
     """Over seeds and over OOD sets, of means over the other."""
     rng = np.random.default_rng(0)
     alone, mln_ = rng.normal(size=(2, 4, 3))  # seeds, OOD sets
-    found = [
+    actual = [
         {"table": "3", "row": "signs/MSP", "seed": seed, "values": {}}
         for seed in range(4)
     ]
-    for record, pair in zip(found, zip(alone, mln_, strict=True), strict=True):
+    for record, pair in zip(actual, zip(alone, mln_, strict=True), strict=True):
         for name, some in zip(("detector", "+MLN"), pair, strict=True):
             record["values"] |= {
                 f"{ood}/{name}": [value, None, None]
                 for ood, value in zip("abc", some, strict=True)
             }
             record["values"][f"AUROC/{name}"] = [some.mean(), None, None]
-    table = effect_sizes(Records(found)).set_index("unit")
+    table = effect_sizes(Records(actual)).set_index("unit")
     for unit, axis in (("seeds", 1), ("OOD sets", 0)):
         d = cohen_d(mln_.mean(axis=axis), alone.mean(axis=axis))
         np.testing.assert_allclose(table.d[unit], d.value)

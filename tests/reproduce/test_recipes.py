@@ -123,8 +123,8 @@ def test_page_of_both_recipes(tmp_path):
     for choice in own_choices("epn"):
         assert f">{choice.name}<" in text
     lines = [line.split() for line in console(result).splitlines()]
-    found = {line[1]: line[-1] for line in lines if line[:1] == ["CoraML/EPN-reg,"]}
-    assert found == {"ours": "worse", "printed": "agrees"}
+    actual = {line[1]: line[-1] for line in lines if line[:1] == ["CoraML/EPN-reg,"]}
+    assert actual == {"ours": "worse", "printed": "agrees"}
     header = (tmp_path / "cells.csv").read_text().partition("\n")[0]
     assert header.split(",")[:4] == ["table", "row", "column", "recipe"]
 
@@ -387,31 +387,33 @@ def test_printed_network_of_images(tmp_path):
     """Pixels are standardized, no padding, one dropout before the last layer."""
     recipe = printed_recipe("quam")
     lenet = recipe["lenet"]
-    found = {}
+    actual = {}
     for name in ("ours", "printed"):
         parts = Pictures(
             Run(tmp_path, tmp_path, device="cpu", recipe=name), 0, "FMNIST"
         )
-        found[name] = parts.network.estimator.module_
-    convolutions = [m for m in found["printed"].modules() if hasattr(m, "kernel_size")]
+        actual[name] = parts.network.estimator.module_
+    convolutions = [m for m in actual["printed"].modules() if hasattr(m, "kernel_size")]
     shapes = [
         [m.in_channels, m.out_channels, m.kernel_size[0]]
         for m in convolutions
         if hasattr(m, "in_channels")
     ]
     assert shapes == lenet["conv"]
-    linear = [m for m in found["printed"].modules() if isinstance(m, torch.nn.Linear)]
+    linear = [m for m in actual["printed"].modules() if isinstance(m, torch.nn.Linear)]
     assert [m.in_features for m in linear] + [linear[-1].out_features] == lenet["dense"]
-    dropout = [m for m in found["printed"].modules() if isinstance(m, torch.nn.Dropout)]
+    dropout = [
+        m for m in actual["printed"].modules() if isinstance(m, torch.nn.Dropout)
+    ]
     assert [m.p for m in dropout] == [lenet["dropout_before_last"]]
-    first = found["printed"][0]
+    first = actual["printed"][0]
     assert isinstance(first, _networks.Standardize)
     image = torch.full((1, 1, 28, 28), lenet["mean"] + lenet["std"])
     torch.testing.assert_close(first(image), torch.ones_like(image))
     assert len(list((tmp_path / "networks").iterdir())) == 2  # one for each recipe
     choices = {c.name: c.value for c in own_choices("quam")}
-    ours = next(m for m in found["ours"].modules() if isinstance(m, torch.nn.Conv2d))
-    assert ours is found["ours"][0]  # not standardized
+    ours = next(m for m in actual["ours"].modules() if isinstance(m, torch.nn.Conv2d))
+    assert ours is actual["ours"][0]  # not standardized
     assert choices["lenet/padding"] == ours.padding[0] != convolutions[0].padding[0]
     search = {k: v for k, v in recipe["mnist_search"].items() if k in PUBLISHED}
     assert search == PUBLISHED == RECIPE["search"]

@@ -180,9 +180,9 @@ def test_nested_names_of_parts_that_are_none_or_text(estimator, name, before, af
     part, option = name.split("__")
     assert getattr(estimator, part) == before
     estimator.set_params(**{name: 0.25})
-    found = getattr(estimator, part).get_params()
-    assert found[option] == 0.25
-    assert after is None or after in found.values()
+    actual = getattr(estimator, part).get_params()
+    assert actual[option] == 0.25
+    assert after is None or after in actual.values()
 
 
 def _same(X):
@@ -272,9 +272,9 @@ def test_every_method_has_a_paper(cls):
 
 
 def test_every_reference_can_be_taken_apart():
-    found = {ref.text: ref for _, obj in _public() for ref in references(obj)}
-    assert len(found) > 90
-    for text, reference in found.items():
+    actual = {ref.text: ref for _, obj in _public() for ref in references(obj)}
+    assert len(actual) > 90
+    for text, reference in actual.items():
         assert reference.authors, text
         assert all(1 < len(name) < 40 for name in reference.authors), text
         assert not any(re.search(r'[",:]| and ', name) for name in reference.authors)
@@ -345,8 +345,8 @@ def test_bibtex_of_all_is_sound():
     ],
 )
 def test_parts_of_a_reference(text, authors, title, venue, year):
-    found = parse_reference(text)
-    assert found == CitedReference(text, authors, title, venue, year)
+    actual = parse_reference(text)
+    assert actual == CitedReference(text, authors, title, venue, year)
 
 
 @pytest.mark.parametrize(
@@ -459,9 +459,9 @@ def test_parts_at_any_depth_each_once():
         ood_detector=ensemble,
         rule=BoundedPrecisionRecall(precision_min=0.9, recall_min=0.5),
     )
-    found = _keys(model.citation("bibtex"))
-    assert found[-1] == "skood"
-    assert len(found) == len(set(found))
+    actual = _keys(model.citation("bibtex"))
+    assert actual[-1] == "skood"
+    assert len(actual) == len(set(actual))
     for cls in (
         RejectOptionClassifier,
         BoundedPrecisionRecall,
@@ -472,7 +472,7 @@ def test_parts_at_any_depth_each_once():
         KNN,
         Energy,
     ):
-        assert {reference.key for reference in references(cls)} <= set(found)
+        assert {reference.key for reference in references(cls)} <= set(actual)
 
 
 @pytest.mark.filterwarnings("ignore::skood.exceptions.SkoodWarning")

@@ -79,16 +79,16 @@ def test_seeded_blocks_of_threads_take_turns():
 
     def draw():
         start.wait(30)
-        found = []
+        actual = []
         with seeded(0):
             for _ in range(5):
-                found.append(torch.rand(3))
+                actual.append(torch.rand(3))
                 threading.Event().wait(0.005)  # let the others run
-        return found
+        return actual
 
-    found = Parallel(n_jobs=4, backend="threading")(delayed(draw)() for _ in range(4))
+    actual = Parallel(n_jobs=4, backend="threading")(delayed(draw)() for _ in range(4))
     assert torch.equal(torch.get_rng_state(), before)
-    for draws in found:
+    for draws in actual:
         assert all(torch.equal(a, b) for a, b in zip(draws, alone, strict=True))
 
 
@@ -133,9 +133,9 @@ def test_ensemble_with_jobs_in_threads():
     alone = clone(ensemble).fit(X, y).predict_proba(X)
     before = torch.get_rng_state()
     with parallel_config(backend="threading", n_jobs=4):
-        found = ensemble.set_params(n_jobs=4).fit(X, y).predict_proba(X)
+        actual = ensemble.set_params(n_jobs=4).fit(X, y).predict_proba(X)
     assert torch.equal(torch.get_rng_state(), before)
-    np.testing.assert_array_equal(found, alone)
+    np.testing.assert_array_equal(actual, alone)
 
 
 BLOCKS = [borrowed, lambda _: seeded(0), lambda _: plain_attention()]

@@ -184,8 +184,8 @@ def test_quantiles_are_of_numpy(n):
     del scores["infinite"]
     for values in scores.values():
         for share in (0.0, 0.05, 0.25, 0.5, 0.75, 0.95, 1.0):
-            found = weighted_quantile(np.sort(values), None, share)
-            assert found == np.quantile(values, share)
+            actual = weighted_quantile(np.sort(values), None, share)
+            assert actual == np.quantile(values, share)
 
 
 @pytest.mark.parametrize("n", [1, 2, 7, 1000, 1501])
@@ -239,14 +239,14 @@ def test_ties_around_a_threshold_are_those_of_all(n):
         ranked, scale = np.sort(scores), tie_scale(scores)
         merged = merged_ties(ranked)
         for k in range(0, n, 1 + n // 100):
-            found = tie_around(ranked, k, scale)
+            actual = tie_around(ranked, k, scale)
             if k + 1 < n and merged[k] == merged[k + 1] and np.isfinite(merged[k]):
                 if merged is ranked or ranked[k] == ranked[k + 1]:
                     continue  # no threshold is there
                 tied = np.flatnonzero(merged == merged[k])
-                assert found == (tied[0], tied[-1])
+                assert actual == (tied[0], tied[-1])
             else:
-                assert found is None
+                assert actual is None
 
 
 @pytest.mark.parametrize("n", [1000, 1003])

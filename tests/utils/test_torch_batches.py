@@ -183,12 +183,12 @@ def test_shuffling_loaders_are_for_fit(options):
         rows_of(loader)
     with pytest.raises(ValueError, match="Make one with shuffle=False"):
         rows(loader)
-    found = rows_of(loader, for_fit=True)
-    assert (np.diff(found.indices) >= 0).all()
-    assert len(found) == 12
+    actual = rows_of(loader, for_fit=True)
+    assert (np.diff(actual.indices) >= 0).all()
+    assert len(actual) == 12
     if not isinstance(loader.sampler, WeightedRandomSampler):
-        assert np.asarray(found).tolist() == X.tolist()
-    np.testing.assert_array_equal(found.labels(), Y[found.indices])
+        assert np.asarray(actual).tolist() == X.tolist()
+    np.testing.assert_array_equal(actual.labels(), Y[actual.indices])
 
 
 def test_single_sample_cannot_be_shuffled():

@@ -39,22 +39,22 @@ def _all_caught(function):
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         function()
-    assert {one.category for one in caught} <= {SkoodWarning}
+    assert {warning.category for warning in caught} <= {SkoodWarning}
     return caught
 
 
 def _caught(function):
-    (one,) = _all_caught(function)
-    return one
+    (warning,) = _all_caught(function)
+    return warning
 
 
 def test_line_of_the_caller():
     f = _ours("def f():\n    g()\ndef g():\n    warn('few rows')")
-    one = _caught(lambda: f())
-    assert str(one.message) == "few rows"
-    assert one.filename == __file__
+    warning = _caught(lambda: f())
+    assert str(warning.message) == "few rows"
+    assert warning.filename == __file__
     lines = open(__file__, encoding="utf-8").read().splitlines()
-    assert lines[one.lineno - 1].strip() == "one = _caught(lambda: f())"
+    assert lines[warning.lineno - 1].strip() == "warning = _caught(lambda: f())"
 
 
 def test_called_by_no_module_of_ours():
@@ -68,8 +68,8 @@ def test_called_by_no_module_of_ours():
 def test_called_by_code_without_a_name(names, filename):
     """As exec runs it. Python drops warnings that name a module of name None."""
     code = compile("warn('here')", "given.py", "exec")
-    one = _caught(lambda: exec(code, {"warn": warn, **names}))
-    assert one.filename == filename
+    warning = _caught(lambda: exec(code, {"warn": warn, **names}))
+    assert warning.filename == filename
 
 
 def test_nobody_but_ours_called(monkeypatch):
@@ -83,8 +83,8 @@ def test_nobody_but_ours_called(monkeypatch):
     def call():
         f()
 
-    one = _caught(call)  # two frames above warn()
-    assert one.filename == __file__
+    warning = _caught(call)  # two frames above warn()
+    assert warning.filename == __file__
 
 
 def _few():
@@ -95,9 +95,9 @@ def _check_two_of_few(caught):
     """One of the covariance, and one of the threshold: none can be left out."""
     starts = ("The within-class covariance is singular", "The threshold of Mahalanobis")
     assert len(caught) == len(starts)
-    for one, start in zip(caught, starts, strict=True):
-        assert str(one.message).startswith(start)
-        assert one.filename == __file__
+    for warning, start in zip(caught, starts, strict=True):
+        assert str(warning.message).startswith(start)
+        assert warning.filename == __file__
 
 
 def test_through_scikit_learn():
@@ -154,7 +154,7 @@ def test_quiet_is_of_a_single_thread():
                 _ = 1 / 0
             f()
         f()
-    assert [str(one.message) for one in caught] == ["few rows"] * 2
+    assert [str(warning.message) for warning in caught] == ["few rows"] * 2
 
 
 def test_filters_survive_certify_in_threads(monkeypatch):
@@ -185,10 +185,10 @@ def test_filters_survive_certify_in_threads(monkeypatch):
     monkeypatch.setattr(_guarantee, "search_problem", meeting)
     with warnings.catch_warnings():
         before = list(warnings.filters)
-        with ThreadPoolExecutor(1, "a") as one, ThreadPoolExecutor(1, "b") as two:
-            first = one.submit(run)
+        with ThreadPoolExecutor(1, "a") as pool_a, ThreadPoolExecutor(1, "b") as pool_b:
+            first = pool_a.submit(run)
             assert inside["a"].wait(60)
-            second = two.submit(run)
+            second = pool_b.submit(run)
             first.result()
             left.set()
             second.result()
