@@ -2,8 +2,10 @@
 
 CPU seconds on one thread, minimum over repeats, for two numbers of samples, half of
 them OOD except for `aurc`. Each line ends with OK, or with "missed" if the ratio to the
-argsort of the same scores, in the same run, is above the target. Scores by KNN, on
-features in float32, are compared with scikit-learn and, if installed, with faiss::
+argsort of the same scores, in the same run, is above the target; so do lines of `solve`
+and `selective_risk_at`, in alternation with the same search in plain NumPy, by the
+median of ratios. Scores by KNN, on features in float32, are compared with scikit-learn
+and, if installed, with faiss::
 
     python benchmarks/metrics.py
     python benchmarks/metrics.py --sizes 100000 --repeat 50
@@ -21,7 +23,7 @@ from sklearn.neighbors import NearestNeighbors
 from threadpoolctl import threadpool_limits
 
 from skood.detectors import KNN
-from skood.metrics import aurc, oscr
+from skood.metrics import aurc, oscr, selective_risk_at
 from skood.rejection import (
     BoundedAbstention,
     BoundedTPRFPR,
@@ -30,6 +32,7 @@ from skood.rejection import (
 )
 
 TARGET = 2.0
+TARGET_OF_SEARCHES = 1.5  # of NumPy
 
 
 def seconds(function, repeat):
@@ -59,6 +62,53 @@ def cases(n, seed):
             abstention, ScoredSamples.from_arrays(score, None, loss, None, None)
         ),
     }
+
+
+def least_risk(risk_id, loss_id, risk_ood):
+    """Return the least selective risk at a TPR of .5 and an FPR of .9, by NumPy."""
+    scores, n_id = np.concatenate([risk_id, risk_ood]), risk_id.size
+    order = np.argsort(scores)
+    ranked, loss = scores[order], np.append(loss_id, np.zeros(risk_ood.size))[order]
+    N, E = np.cumsum(order < n_id), np.cumsum(loss)
+    F = np.arange(1, ranked.size + 1) - N
+    allowed = np.append(ranked[1:] != ranked[:-1], True)
+    allowed &= (N >= 0.5 * n_id) & (F <= 0.9 * risk_ood.size)
+    return np.where(allowed, E / np.maximum(N, 1), np.inf).min()
+
+
+def searches(n, repeat, seed):
+    """Print what the search of a rule takes beside NumPy, from scores and labels."""
+    rng = np.random.default_rng(seed)
+    score, y = rng.normal(size=n), rng.integers(0, 10, n)
+    y_pred, y_open = (y + (rng.random(n) < 0.2)) % 10, np.where(y == 0, -1, y)
+    loss = (y_pred != y).astype(float)
+    rule, arrays = BoundedTPRFPR(0.5, 0.9), (score[y > 0], loss[y > 0], score[y == 0])
+
+    def of_scores():
+        return least_risk(*arrays)
+
+    def of_labels():
+        is_ood = y_open == -1
+        lost = (y_pred[~is_ood] != y_open[~is_ood]).astype(float)
+        return least_risk(-score[~is_ood], lost, -score[is_ood])
+
+    def solved():
+        risk_id, loss_id, risk_ood = arrays
+        samples = ScoredSamples.from_arrays(risk_id, None, loss_id, risk_ood, None)
+        return solve(rule, samples).risk
+
+    def at_bounds():
+        return selective_risk_at(y_open, y_pred, score, rule=rule).risk
+
+    pairs = {"solve": (solved, of_scores), "selective_risk_at": (at_bounds, of_labels)}
+    for name, (ours, peer) in pairs.items():
+        if ours() != peer():
+            raise AssertionError(f"{name}: {ours()} is not {peer()} of NumPy")
+        ratio = np.median([seconds(ours, 1) / seconds(peer, 1) for _ in range(repeat)])
+        verdict = "OK" if ratio <= TARGET_OF_SEARCHES else "missed"
+        print(
+            f"{n:>9,} {name} over NumPy: {ratio:.2f} ({TARGET_OF_SEARCHES}) {verdict}"
+        )
 
 
 def nearest_neighbors(n, n_features, repeat, seed):
@@ -111,6 +161,7 @@ def main():
             ratio = spent / argsort
             verdict = "OK" if ratio <= TARGET else f"missed ({TARGET:g})"
             print(f"{n:>9,} {name:<18} {1e3 * spent:8.2f} {ratio:9.2f}  {verdict}")
+        searches(n, args.repeat, args.seed)
     for shape in ((20_000, 512), (100_000, 64)):
         nearest_neighbors(*shape, args.repeat, args.seed)
 

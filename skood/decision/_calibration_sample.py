@@ -256,17 +256,17 @@ class Problem:
         self.weight: np.ndarray | None
         self.weight_id: np.ndarray | None
         self._set_weights(*samples.by_kind("weight"))
-        self.is_id = np.arange(self.loss.size) < self.size_id
         risk = np.concatenate([risk_id, risk_ood])
         self.original: tuple[np.ndarray, np.ndarray | None]
         self.merged: tuple[np.ndarray, np.ndarray | None]
         if self.double:
+            self.is_id = np.arange(self.loss.size) < self.size_id
             self.original = self.merged = risk, np.concatenate([ood_id, ood_ood])
             self.set_scales(*scales_of(samples))
             return
         order, ranked = ranked_scores(risk)
-        self.loss, self.is_id = self.loss[order], order < self.size_id
-        self.summands = self.summands[order]
+        self.loss, self.is_id = self.loss.take(order), order < self.size_id
+        self.summands = self.loss.astype(self.summands.dtype, copy=False)
         if self.weight is not None:
             self.weight = self.weight[order]
         self.original = self.merged = ranked, None

@@ -249,7 +249,12 @@ class ScoredSamples:
         array = getattr(self, name)
         if array is None:
             return None, None
-        pair = array[~self.is_ood], array[self.is_ood]
+        n_id = self.sizes[0]
+        if self.is_ood[n_id:].all():  # ID samples first: without a copy
+            pair = array[:n_id], array[n_id:]
+        else:
+            of_id, of_ood = self.indices  # faster than masks
+            pair = array[of_id], array[of_ood]
         if name in ("group", "source", "weight"):
             return tuple(x if not x.size or _present(x).any() else None for x in pair)
         return pair

@@ -59,8 +59,9 @@ def check_nonnegative(values, name, n_samples=None):
             f"{name} must have one value per sample, got {len(values)} for {n_samples} "
             "samples."
         )
-    bad = ~(np.isfinite(values) & (values >= 0))
-    if bad.any():
+    # without arrays in between; a NaN is the minimum
+    if not (values.min(initial=0.0) >= 0 and values.max(initial=0.0) < np.inf):
+        bad = ~(np.isfinite(values) & (values >= 0))
         raise ValueError(
             f"{name} must be finite and not negative, got {float(values[bad][0])!r}."
         )

@@ -546,6 +546,18 @@ def test_invalid_records(arrays, message):
         solve(BoundedTPRFPR(0.5, 0.5), ScoredSamples(**{**valid, **arrays}))
 
 
+@pytest.mark.parametrize("n_id", [0, 3, 7, 12])
+def test_arrays_by_kind_are_those_of_masks(n_id):
+    rng = np.random.default_rng(n_id)
+    risk, loss, is_ood = rng.normal(size=12), np.arange(12.0), np.arange(12) >= n_id
+    for order in (np.arange(12), np.arange(12)[::-1], rng.permutation(12)):
+        samples = ScoredSamples(risk, None, loss, is_ood[order])
+        for name, array in (("risk", risk), ("loss", loss)):
+            of_id, of_ood = samples.by_kind(name)
+            np.testing.assert_array_equal(of_id, array[~is_ood[order]])
+            np.testing.assert_array_equal(of_ood, array[is_ood[order]])
+
+
 def test_mask_of_something_else_than_samples():
     split = Certificate(split=np.array([True, False]))
     with pytest.raises(TypeError, match="samples must be ScoredSamples, got tuple"):
