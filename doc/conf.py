@@ -7,6 +7,7 @@ import ast
 import importlib.util
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 
 from docutils import nodes
@@ -24,6 +25,7 @@ extensions = [
     "sphinx.ext.autodoc",
     "sphinx.ext.autosummary",
     "sphinx.ext.mathjax",
+    "sphinx_design",
     "sphinx_gallery.gen_gallery",
 ]
 exclude_patterns = ["_build"]
@@ -71,6 +73,20 @@ html_theme_options = {
 }
 html_context = {"default_mode": "auto"}
 
+# Addresses of the project; pages with the tag name them as |Source| and so on.
+_pyproject = Path(__file__).parents[1] / "pyproject.toml"
+_urls = tomllib.loads(_pyproject.read_text(encoding="utf-8"))["project"].get("urls", {})
+if _urls:
+    tags.add("published")  # noqa: F821
+html_baseurl = _urls.get("Documentation", "")
+_icons = {"Source": "code", "Issues": "bug", "Changelog": "clock-rotate-left"}
+html_theme_options["icon_links"] = [
+    {"name": name, "url": _urls[name], "icon": f"fa-solid fa-{icon}"}
+    for name, icon in _icons.items()
+    if name in _urls
+]
+rst_epilog = "\n".join(f".. |{name}| replace:: {_urls.get(name)}" for name in _icons)
+
 # Formulas are drawn without a network, by the one file of MathJax that has its letters
 # in it; without the package that brings it, pages fetch MathJax from where Sphinx says.
 _mathjax = importlib.util.find_spec("sphinx-mathjax-offline")
@@ -103,16 +119,16 @@ def _write_layout(app):
     """Write a table of all files with the first lines of their docstrings."""
     root = Path(skood.__file__).parent
     lines = []
-    for room in (root, *sorted(path for path in root.iterdir() if path.is_dir())):
-        files = sorted(room.glob("*.py") if room == root else room.rglob("*.py"))
+    for module in (root, *sorted(path for path in root.iterdir() if path.is_dir())):
+        files = sorted(module.glob("*.py") if module == root else module.rglob("*.py"))
         if not files:
             continue
-        name = "skood" if room == root else f"skood/{room.name}"
+        name = "skood" if module == root else f"skood/{module.name}"
         lines += ["", name, "~" * len(name), "", ".. list-table::"]
         lines += ["   :widths: 34 66", ""]
         for path in files:
             purpose = ast.get_docstring(ast.parse(path.read_text())).split("\n")[0]
-            lines.append(f"   * - ``{path.relative_to(room)}``")
+            lines.append(f"   * - ``{path.relative_to(module)}``")
             lines.append(f"     - {purpose}")
     folder = Path(app.srcdir) / "generated"
     folder.mkdir(exist_ok=True)

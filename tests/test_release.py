@@ -19,6 +19,8 @@ import skood
 
 ROOT = Path(__file__).parents[1]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+#: Addresses of the project, none before it is published.
+URLS = PROJECT.get("urls", {})
 
 # Found in a clone, and not what anyone should get.
 NEVER = re.compile(
@@ -142,11 +144,12 @@ def test_metadata(wheel):
     assert actual.license_expression == PROJECT["license"] == "BSD-3-Clause"
     assert actual.license_files == ["LICENSE"]
     assert actual.description_content_type == "text/markdown"
-    # without images, and relative links are text
+    # without images; relative links are text, or links to the repository
     readme = (ROOT / "README.md").read_text()
     assert re.findall(r"\]\((?!https?:)", readme)
     readme = re.sub(r"!\[[^]]*\]\(.*?\)\s*", "", readme, flags=re.S)
-    readme = re.sub(r"\[([^]]+)\]\((?!https?:).*?\)", r"\1", readme, flags=re.S)
+    link = rf"[\1]({URLS['Source']}/blob/main/\2)" if "Source" in URLS else r"\1"
+    readme = re.sub(r"\[([^]]+)\]\((?!https?:)(.*?)\)", link, readme, flags=re.S)
     assert actual.description == readme
     assert "](" not in actual.description.replace("](http", "")
     assert str(actual.requires_python) == PROJECT["requires-python"]
@@ -262,6 +265,19 @@ def test_extras_are_tested():
     for extra in ("plot", "graph", "faiss", "dask", "persistence"):
         for name, bound in _bounds(extras[extra]).items():
             assert tested[name] == bound, name
+
+
+def test_citation_file():
+    text = (ROOT / "CITATION.cff").read_text()
+    cited = dict(re.findall(r"^([\w-]+): (.+)$", text, flags=re.M))
+    name, summary = PROJECT["name"], PROJECT["description"].split(":")[0]
+    assert cited["title"] == f'"{name}: {summary[0].lower()}{summary[1:]}"'
+    assert cited["version"] == skood.__version__
+    assert cited["license"] == PROJECT["license"]
+    authors = re.findall(r'^  - name: "(.+)"$', text, flags=re.M)
+    assert authors == [author["name"] for author in PROJECT["authors"]]
+    assert cited.get("url") == URLS.get("Homepage")
+    assert cited.get("repository-code") == URLS.get("Source")
 
 
 def test_no_promise_of_types():

@@ -20,6 +20,7 @@ from sklearn.utils._pprint import _EstimatorPrettyPrinter
 from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted
 
+from skood.utils._optional import project_url
 from skood.utils._param_validation import InvalidParameterError
 from skood.utils._warnings import warn
 
@@ -60,6 +61,14 @@ class SkoodEstimator(BaseEstimator):
 
     _default_parts: dict = {}
     _aliases: dict = {}
+    _doc_link_module = "skood"
+
+    @property
+    def _doc_link_template(self):
+        """Template of the links of a drawn estimator, empty before publication."""
+        pages = project_url("Documentation")
+        page = "/generated/{estimator_module}.{estimator_name}.html"
+        return pages and pages.rstrip("/") + page
 
     def __repr__(self, N_CHAR_MAX=700):
         # The weights of a head are parameters: print a few numbers only.

@@ -38,6 +38,14 @@ def pip_install(extra):
     return f'pip install "{next(packages, f".[{extra}]")}"'
 
 
+def project_url(label):
+    """Return an address of the project in the installed metadata, or an empty str."""
+    with suppress(metadata.PackageNotFoundError):
+        urls = metadata.metadata("skood").get_all("Project-URL") or ()
+        return dict(url.split(", ", 1) for url in urls).get(label, "")
+    return ""
+
+
 def import_pandas(method):
     """Import pandas for a method that returns a data frame, or raise."""
     return import_optional("pandas", f"{method}, which returns a pandas.DataFrame,")

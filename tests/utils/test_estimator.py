@@ -10,7 +10,9 @@ import io
 import pickle
 import re
 import warnings
+from email.message import Message
 from html import escape
+from importlib import metadata
 from pathlib import Path
 
 import joblib
@@ -233,6 +235,21 @@ def test_fitted_estimator_is_drawn_with_fitted_parts(estimator):
     assert f"{name}: {type(part).__name__}" not in html
     assert escape(str(clone(part)).split("(")[0]) in html
     assert clone(estimator)._repr_html_()  # the parameters
+
+
+@pytest.mark.parametrize("published", [False, True])
+def test_drawn_estimator_links_to_its_page(published, monkeypatch):
+    """By the metadata of the installed package; only skood's own estimators."""
+    urls = ["Source, https://source.test", "Documentation, https://pages.test/"]
+    installed = Message()
+    for url in urls if published else ():
+        installed["Project-URL"] = url
+    monkeypatch.setattr(metadata, "metadata", lambda name: installed)
+    page = "https://pages.test/generated/skood.detectors.KNN.html"
+    assert KNN()._get_doc_link() == (page if published else "")
+    assert (f'href="{page}' in KNN()._repr_html_()) == published
+    without = type("KNN", (KNN,), {"__module__": "other"})
+    assert without()._get_doc_link() == ""
 
 
 # Estimators that are of no paper, and why.
