@@ -10,7 +10,6 @@ from typing import Any
 
 import numpy as np
 import torch
-from scipy.special import logsumexp
 from sklearn.utils import column_or_1d
 
 from skood.epistemic._measures import (
@@ -159,12 +158,11 @@ class Categorical(BaseLikelihood):
 
     def mixture(self, block):
         """Return the prediction of the weighted mixture of the members."""
-        log_p = np.asarray(block.predictions, dtype=np.float64)
+        proba = np.exp(np.asarray(block.predictions, dtype=np.float64))
         if block.weights is None:
-            return np.exp(logsumexp(log_p, axis=0) - np.log(len(log_p)))
+            return proba.mean(axis=0)
         weights = block.weights if block.weights.ndim == 2 else block.weights[:, None]
-        with np.errstate(divide="ignore"):
-            return np.exp(logsumexp(log_p + np.log(weights)[:, :, None], axis=0))
+        return np.sum(weights[:, :, None] * proba, axis=0)
 
     def uncertainty(self, block, setting, return_error):
         """Return total, aleatoric and epistemic uncertainty of the samples."""

@@ -9,18 +9,19 @@ All functions are pure, compute in float64 from log-probabilities, and return na
 from numbers import Real
 
 import numpy as np
-from scipy.special import logsumexp, ndtri
+from scipy.special import ndtri
 from sklearn.utils import Bunch
 
 from skood.utils._log_proba import normalized
 from skood.utils._param_validation import Interval, StrOptions, validate_params
-from skood.utils._torch import to_numpy
+from skood.utils._torch import row_chunks, to_numpy
 
-# Finite logarithm of a zero probability.
-_LOG_TINY = float(np.log(np.finfo(np.float64).tiny))
+# The smallest normal number: finite logarithm of a zero probability.
+_TINY = float(np.finfo(np.float64).tiny)
+_LOG_TINY = float(np.log(_TINY))
 
-# Two log-probabilities that are closer are subtracted with care (cancellation).
-_CLOSE = 1.0
+# Bytes of log-probabilities of members that are decomposed at a time, in the cache.
+_CHUNK_BYTES = 2**19
 
 
 def as_real(array, name):
@@ -171,7 +172,7 @@ def _sums(groups, values):
 
 
 def _log_proba(log_proba, name="log_proba"):
-    """Return finite log-probabilities that sum to one over the last axis."""
+    """Return finite log-probabilities over the last axis, and probabilities."""
     log_proba = as_real(log_proba, name)
     if log_proba.ndim == 0 or log_proba.shape[-1] == 0:
         raise ValueError(
@@ -180,8 +181,10 @@ def _log_proba(log_proba, name="log_proba"):
         )
     if np.isposinf(log_proba).any():
         raise ValueError(f"{name} has infinite values: give log-probabilities.")
-    log_proba = normalized(log_proba, name)
-    return np.where(np.isneginf(log_proba), _LOG_TINY, log_proba)
+    log_proba, proba = normalized(log_proba, name)
+    if proba.all():  # none is -inf
+        return log_proba, proba
+    return np.where(np.isneginf(log_proba), _LOG_TINY, log_proba), proba
 
 
 def entropy(log_proba):
@@ -217,12 +220,11 @@ def entropy(log_proba):
     >>> entropy(np.log([[0.5, 0.5], [0.25, 0.75]])).round(4)
     array([0.6931, 0.5623])
     """
-    return _entropy(_log_proba(log_proba))
+    return _entropy(*_log_proba(log_proba))
 
 
-def _entropy(log_p):
-    p = np.where(log_p > _LOG_TINY, np.exp(log_p), 0.0)
-    return -np.sum(p * log_p, axis=-1) + 0.0
+def _entropy(log_p, p):
+    return 0.0 - np.einsum("...k,...k->...", p, log_p)
 
 
 def kl_divergence(log_p, log_q):
@@ -259,21 +261,16 @@ def kl_divergence(log_p, log_q):
     >>> round(float(kl_divergence(np.log([0.5, 0.5]), np.log([0.9, 0.1]))), 4)
     0.5108
     """
-    return _kl(_log_proba(log_p, "log_p"), _log_proba(log_q, "log_q"))
+    return _kl(*_log_proba(log_p, "log_p"), _log_proba(log_q, "log_q")[0])
 
 
-def _kl(log_p, log_q):
-    """Return the sum of p log(p/q) - p + q, whose terms are not negative."""
-    d = log_p - log_q
-    p = np.exp(log_p)
-    near = np.abs(d) < _CLOSE
-    with np.errstate(over="ignore"):
-        terms = np.where(
-            near,
-            p * (d + np.expm1(-np.where(near, d, 0.0))),
-            p * d - p + np.exp(log_q),
-        )
-    return np.maximum(terms, 0.0).sum(axis=-1)
+def _kl(log_p, p, log_q):
+    """Return the sum of p (exp(-d) - 1 + d), d = log p - log q: no term is negative."""
+    # exp(-d), where p underflows, must not overflow
+    minus_d = np.minimum(log_q - log_p, np.maximum(log_q - _LOG_TINY, 0.0))
+    terms = np.expm1(minus_d)
+    terms -= minus_d
+    return np.einsum("...k,...k->...", np.maximum(p, _TINY), terms)
 
 
 def feasibility(excess_loss, gamma, temperature):
@@ -435,35 +432,45 @@ def member_uncertainty(
     >>> found.aleatoric.round(3), found.epistemic.round(3)
     (array([0.056]), array([2.252]))
     """
-    log_p = _log_proba(log_proba)
-    if log_p.ndim != 3 or log_p.shape[0] == 0:
+    log_proba = as_real(log_proba, "log_proba")
+    if log_proba.ndim != 3 or log_proba.shape[0] == 0 or log_proba.shape[2] == 0:
+        _log_proba(log_proba)  # raises if there are no classes, or no probabilities
         raise ValueError(
             "log_proba must have the shape (n_members, n_samples, n_classes), got "
-            f"{log_p.shape}."
+            f"{log_proba.shape}."
         )
-    weights = member_weights(weights, log_p.shape[:2])
-    if setting == "a":
-        with np.errstate(divide="ignore"):
-            log_weights = np.log(weights)[:, :, None]
-        mixture = logsumexp(log_p + log_weights, axis=0)
-        aleatoric = np.sum(weights * _entropy(log_p), axis=0)
-        # the derivative of the sum with respect to the mixture is 0, so that the
-        # divergences are the influences of the members in this setting, too
-        divergence = _kl(log_p, mixture)
-    else:
+    n_members, n_samples, n_classes = log_proba.shape
+    weights = member_weights(weights, (n_members, n_samples))
+    if setting == "b":
         if reference is None:
             raise ValueError(
                 "setting='b' is about a given model: pass its log-probabilities as "
                 "reference, or use setting='a'."
             )
-        reference = _log_proba(reference, "reference")
-        if reference.shape != log_p.shape[1:]:
+        log_reference, p_reference = _log_proba(reference, "reference")
+        if log_reference.shape != log_proba.shape[1:]:
             raise ValueError(
-                f"reference must have the shape {log_p.shape[1:]} of a member's "
-                f"log-probabilities, got {reference.shape}."
+                f"reference must have the shape {log_proba.shape[1:]} of a member's "
+                f"log-probabilities, got {log_reference.shape}."
             )
-        aleatoric = _entropy(reference)
-        divergence = _kl(reference, log_p)
+        aleatoric = _entropy(log_reference, p_reference)
+    n_bytes = 8 * n_members * n_classes
+    entropy_of = np.empty((n_members, n_samples))
+    divergence = np.empty((n_members, n_samples))
+    of_member = np.broadcast_to(weights, divergence.shape)
+    for block in row_chunks(n_samples, n_bytes, _CHUNK_BYTES):
+        log_p, p = _log_proba(log_proba[:, block])
+        if setting == "b":
+            of_block = log_reference[block], p_reference[block]
+            divergence[:, block] = _kl(*of_block, log_p)
+            continue
+        mixture = np.einsum("mn,mnk->nk", of_member[:, block], p)
+        entropy_of[:, block] = _entropy(log_p, p)
+        # the derivative of the sum with respect to the mixture is 0, so that the
+        # divergences are the influences of the members in this setting, too
+        divergence[:, block] = _kl(log_p, p, np.log(np.maximum(mixture, _TINY)))
+    if setting == "a":
+        aleatoric = np.sum(weights * entropy_of, axis=0)
     epistemic = np.sum(weights * divergence, axis=0)
     total = aleatoric + epistemic
     result = Bunch(total=total, aleatoric=aleatoric, epistemic=epistemic)

@@ -4,7 +4,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
 
 import numpy as np
-from scipy.special import log_softmax, logsumexp
 
 # Smaller logarithms of sums of probabilities are not corrected.
 _NORMALIZED = 1e-12
@@ -13,9 +12,12 @@ _NORMALIZED = 1e-12
 def normalized(log_proba, name="log_proba"):
     """Normalize log-probabilities up to rounding, or raise for larger deviations.
 
-    They have the shape (..., n_classes), and are called `name` in the error.
+    They have the shape (..., n_classes), and are called `name` in the error. Returns
+    the log-probabilities and the probabilities.
     """
-    total = logsumexp(log_proba, axis=-1, keepdims=True)
+    with np.errstate(over="ignore", divide="ignore"):
+        proba = np.exp(log_proba)
+        total = np.log(np.sum(proba, axis=-1, keepdims=True))
     if np.isnan(total).any():
         raise ValueError(
             f"{name} has NaN among the probabilities: logits overflow. Scale X, or "
@@ -29,7 +31,10 @@ def normalized(log_proba, name="log_proba"):
         )
     # rounding of the input is not corrected: confident predictions would lose digits
     total[np.abs(total) < _NORMALIZED] = 0.0
-    return log_proba - total
+    if not total.any():
+        return log_proba, proba
+    log_proba = log_proba - total
+    return log_proba, np.exp(log_proba)
 
 
 def log_proba_of(estimator, X):
@@ -40,10 +45,11 @@ def log_proba_of(estimator, X):
     """
     if hasattr(estimator, "predict_logits"):
         logits = np.asarray(estimator.predict_logits(X), dtype=np.float64)
-        return log_softmax(logits, axis=1)
+        shifted = logits - logits.max(axis=1, keepdims=True)  # SciPy's is slow for few
+        return shifted - np.log(np.exp(shifted).sum(axis=1, keepdims=True))
     with np.errstate(divide="ignore"):
         if hasattr(estimator, "predict_log_proba"):
             log_p = np.asarray(estimator.predict_log_proba(X), dtype=np.float64)
         else:
             log_p = np.log(np.asarray(estimator.predict_proba(X), dtype=np.float64))
-    return normalized(log_p, f"What {type(estimator).__name__} predicts")
+    return normalized(log_p, f"What {type(estimator).__name__} predicts")[0]

@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from numpy.testing import assert_allclose
+from numpy.testing import assert_allclose, assert_array_equal
 from scipy import integrate, stats
 from scipy.special import log_softmax, rel_entr
 from scipy.stats import norm
@@ -73,6 +73,31 @@ def test_small_divergences_keep_their_digits():
         result = kl_divergence(log_p, log_q)
         assert_allclose(result, expected, rtol=1e-15 / float(eps) + 1e-12)
     assert kl_divergence(log_p, log_p) == 0.0
+
+
+@pytest.mark.parametrize("setting", ["a", "b"])
+def test_members_decomposed_in_chunks_against_all_at_once(setting):
+    rng = np.random.default_rng(0)
+    log_p = log_softmax(rng.normal(scale=20, size=(4, 9000, 5)), axis=-1)
+    log_p[0, 0] = [0, -np.inf, -np.inf, -1000, -np.inf]  # p underflows
+    weights = rng.dirichlet(np.ones(4), size=9000).T
+    p, reference = np.exp(log_p), log_p[1]
+    chunked = member_uncertainty(
+        log_p, weights=weights, reference=reference, setting=setting
+    )
+    mixture = np.log(np.sum(weights[:, :, None] * p, axis=0))
+    first, second = (reference, log_p) if setting == "b" else (log_p, mixture)
+    aleatoric = np.sum(weights * entropy(first), axis=0)
+    epistemic = np.sum(weights * kl_divergence(first, second), axis=0)
+    assert_allclose(chunked.aleatoric, aleatoric, rtol=1e-12, atol=1e-15)
+    assert_allclose(chunked.epistemic, epistemic, rtol=1e-12, atol=1e-15)
+    loops = rel_entr(np.exp(first), np.exp(second)).sum(axis=-1)[..., 1:]
+    loops = np.sum(weights[:, 1:] * loops, axis=0)
+    assert_allclose(chunked.epistemic[1:], loops, rtol=1e-9, atol=1e-14)
+    few = member_uncertainty(
+        log_p[:, :3], weights=weights[:, :3], reference=reference[:3], setting=setting
+    )
+    assert_array_equal(few.total, chunked.total[:3])
 
 
 def test_saturated_probabilities_are_finite():
