@@ -121,13 +121,9 @@ class _Pivots:
 
 def pivot_sweep(problem, goal, *, turns=(0,), randomize=False):
     """Minimize over all angles and thresholds."""
-    best = None
-    for turn in turns:
-        # no nearby angle resolves the ties of a single score: the ends are extra
-        for theta in (turn * (math.pi / 2), (turn + 1) * (math.pi / 2)):
-            candidate = problem.best_at(theta, goal, randomize=randomize)
-            if candidate is not None and better(candidate, best, goal.rtol):
-                best = candidate
+    # no nearby angle resolves the ties of a single score: the ends are extra
+    ends = [k * (math.pi / 2) for turn in turns for k in (turn, turn + 1)]
+    best, _ = grid_search(problem, goal, ends, randomize)
     cells: list = []
     for turn in turns:
         pivots = _Pivots(problem, goal, turn, randomize)
@@ -209,7 +205,15 @@ class Relaxation:
         self.weight = None
         if search.weight is not None:
             self.weight = search.weight[node.indices]
-        (self._coarse_pieces if coarse else self._pieces)()
+        if not (coarse and self._coarse_pieces()):
+            by_low, by_high = np.argsort(self.low), np.argsort(self.high)
+            self.starts = np.concatenate([[-math.inf], self.low[by_low], [math.inf]])
+            side: Literal["left", "right"] = "left" if search.randomize else "right"
+            n_sure = np.searchsorted(self.high[by_high], self.starts[:-1], side=side)
+            self.totals = lambda possible, sure: (
+                np.cumsum(np.append(0.0, possible[by_low])),
+                np.cumsum(np.append(0.0, sure[by_high]))[n_sure],
+            )
         # a piece must not be empty, and must meet the remaining thresholds
         start, end = self.starts[:-1], self.starts[1:]
         self.valid = (start < end) & (start <= node.high) & (end > node.low)
@@ -217,24 +221,13 @@ class Relaxation:
         possible, sure = self.totals(of_id, of_id)
         self.N_most, self.N_least = node.base[0] + possible, node.base[0] + sure
 
-    def _pieces(self):
-        """Set the starts of pieces, and sums over samples for every piece."""
-        by_low, by_high = np.argsort(self.low), np.argsort(self.high)
-        self.starts = np.concatenate([[-math.inf], self.low[by_low], [math.inf]])
-        side: Literal["left", "right"] = "left" if self.search.randomize else "right"
-        n_sure = np.searchsorted(self.high[by_high], self.starts[:-1], side=side)
-        self.totals = lambda possible, sure: (
-            np.cumsum(np.append(0.0, possible[by_low])),
-            np.cumsum(np.append(0.0, sure[by_high]))[n_sure],
-        )
-
     def _coarse_pieces(self):
-        """Set them for coarse pieces."""
+        """Set the starts and the sums of coarse pieces, unless rounding excludes it."""
         sample = np.sort(self.low[:: -(-self.low.size // _PIECES)])
         start, end = sample[sample.size // 50], sample[-1 - sample.size // 50]
         width = (end - start) / _PIECES
         if not _DOUBT / 1000 * max(abs(start), abs(end)) < width:  # edges are rounded
-            return self._pieces()
+            return False
         edges = start + width * np.arange(_PIECES + 1)
         self.starts = np.concatenate([[-math.inf], edges, [math.inf]])
         n_pieces = edges.size + 1
@@ -248,7 +241,7 @@ class Relaxation:
             np.cumsum(np.bincount(first, possible, minlength=n_pieces)),
             np.cumsum(np.bincount(last, sure, minlength=n_pieces + 1)[:-1]),
         )
-        return None
+        return True
 
     def least(self, function):
         """Return the least value of a linear function for every piece."""
@@ -455,17 +448,15 @@ class _AngleSearch:
             goal=self.goal,
             before=before if self.randomize else None,
         )
-        if best is not None and better(best, self.best, self.goal.rtol):
-            k = np.argmax(t == best.lam)
-            self.confirm(best, self.problem.size_of(after[0][k], after[2][k]))
-
-    def confirm(self, candidate, size):
-        """Consider the rule that accepts `size` samples, recounted on all samples."""
-        theta = candidate.theta
+        if best is None or not better(best, self.best, self.goal.rtol):
+            return
+        # recounted on all samples
+        k, theta = np.argmax(t == best.lam), best.theta
+        size = self.problem.size_of(after[0][k], after[2][k])
         true = self.problem.at_size(theta, size, self.goal, randomize=self.randomize)
         if true is not None and better(true, self.best, self.goal.rtol):
             self.best = true
-        if true is None or better(candidate, true, self.goal.rtol):
+        if true is None or better(best, true, self.goal.rtol):
             # counts of the undecided samples differ by rounding: recount all of them
             self.try_angle(theta)
 
@@ -591,10 +582,7 @@ def branch_and_bound(problem, goal, *, turns=(0,), tol=1e-3, grid=(), randomize=
             continue
         if search.search_cells(node):
             continue
-        low, high = (
-            search.theta(node.turn, node.s[0]),
-            search.theta(node.turn, node.s[1]),
-        )
+        low, high = (search.theta(node.turn, s) for s in node.s)
         for theta in grid[(grid > low) & (grid < high)]:
             search.try_inside(node, search.s_of(node.turn, theta))
     bound = heap[0][0] if heap else math.inf

@@ -224,12 +224,12 @@ def points_before(*counts):
 
 
 def _unit_weights(weight, n_samples):
-    """Return positive weights in the unit of a sample, ones for None.
+    """Return positive weights in the unit of a sample, ones for None or no samples.
 
     Whole weights count samples. The unit of others is the least weight: if a rule has
     to accept some sample, any of them will do.
     """
-    if weight is None:
+    if weight is None or not n_samples:
         return np.ones(n_samples, dtype=np.int64)
     weight = count_weights(weight, n_samples)
     if weight.dtype.kind == "i":
@@ -249,13 +249,26 @@ class Problem:
         risk_id, risk_ood = self.risk_id, self.risk_ood = samples.by_kind("risk")
         ood_id, ood_ood = self.ood_id, self.ood_ood = samples.by_kind("ood")
         self.double = ood_id is not None
-        self.loss_id = samples.by_kind("loss")[0]
+        self.loss_id = loss_id = samples.by_kind("loss")[0]
         self.size_id, self.size_ood = risk_id.size, risk_ood.size
-        self.loss: np.ndarray
-        self.summands: np.ndarray
-        self.weight: np.ndarray | None
-        self.weight_id: np.ndarray | None
-        self._set_weights(*samples.by_kind("weight"))
+        self.n_id, self.n_ood = self.size_id, self.size_ood
+        self.weight_id = self.weight_ood = self.weight = None
+        self.whole, (of_id, of_ood) = True, samples.by_kind("weight")
+        if of_id is not None or (of_ood is not None and of_ood.size):
+            # weights of either kind have a unit of their own: only rates matter
+            self.weight_id = _unit_weights(of_id, self.size_id)
+            self.weight_ood = _unit_weights(of_ood, self.size_ood)
+            # as sums of accepted samples, so that the rate of all of them is 1
+            self.n_id = (np.ones(self.size_id) @ self.weight_id).item()
+            self.n_ood = (np.ones(self.size_ood) @ self.weight_ood).item()
+            self.weight = np.concatenate([self.weight_id, self.weight_ood])
+            self.whole = self.weight_id.dtype.kind == self.weight_ood.dtype.kind == "i"
+            loss_id = loss_id * self.weight_id
+        self.loss = np.concatenate([loss_id, np.zeros(self.size_ood)])
+        self.whole_losses = bool(np.all(loss_id == np.rint(loss_id)))
+        # sums of integers take less time, and are exact if sums of floats are
+        exact = self.whole_losses and loss_id.sum() < 2.0**53
+        self.summands = self.loss.astype(np.int64 if exact else np.float64, copy=False)
         risk = np.concatenate([risk_id, risk_ood])
         self.original: tuple[np.ndarray, np.ndarray | None]
         self.merged: tuple[np.ndarray, np.ndarray | None]
@@ -276,32 +289,6 @@ class Problem:
         largest = np.abs(finite[[0, -1]]).max() if finite.size else 0.0
         ends = None if self.weight is None else np.cumsum(self.weight[ids])
         self.set_scales(_scale_of_ranked(ranked[ids] / 2, largest, ends), 1.0)
-
-    def _set_weights(self, weight_id, weight_ood):
-        """Store losses, and the weights in the unit of a sample."""
-        self.n_id, self.n_ood = self.size_id, self.size_ood
-        self.weight_id = self.weight_ood = self.weight = None
-        self.whole, loss_id = True, self.loss_id
-        if weight_id is not None and not weight_id.size:
-            weight_id = None
-        if weight_ood is not None and not weight_ood.size:
-            weight_ood = None
-        if weight_id is not None or weight_ood is not None:
-            # weights of either kind have a unit of their own: only rates matter
-            self.weight_id = _unit_weights(weight_id, self.size_id)
-            self.weight_ood = _unit_weights(weight_ood, self.size_ood)
-            # as sums of accepted samples, so that the rate of all of them is 1
-            self.n_id = (np.ones(self.size_id) @ self.weight_id).item()
-            self.n_ood = (np.ones(self.size_ood) @ self.weight_ood).item()
-            self.weight = np.concatenate([self.weight_id, self.weight_ood])
-            self.whole = self.weight_id.dtype.kind == self.weight_ood.dtype.kind == "i"
-            loss_id = loss_id * self.weight_id
-        self.loss = np.concatenate([loss_id, np.zeros(self.size_ood)])
-        self.whole_losses = bool(np.all(loss_id == np.rint(loss_id)))
-        # sums of integers take less time, and are exact if sums of floats are
-        exact = self.whole_losses and loss_id.sum() < 2.0**53
-        kind = np.int64 if exact else np.float64
-        self.summands = self.loss.astype(kind, copy=False)
 
     def counts(self, indices):
         """Return N, E and F of samples, given by a mask or indices."""

@@ -1,12 +1,7 @@
 """Candidate rules in a fixed order, certified one after the other.
 
-A candidate is certified if each of its statements has a p-value of at most delta
-(intersection-union test [1]_), and if all candidates before it are certified (fixed
-sequence): the first candidate with a false statement is certified with a probability
-of at most delta, and no later one without it. Neither the number of statements nor of
-candidates costs anything. The path is chosen on other samples, as the Pareto front of
-the margin of the statements and the objective [2]_. A path may have several starts,
-among which delta is divided.
+The notes of `certify` have the tests (intersection-union test [1]_) and the Pareto
+front [2]_ of candidates, the notes of `certify_path` have several starts of a path.
 
 References
 ----------
@@ -378,11 +373,8 @@ def sequence(second, candidates, stakes_of, delta, *, weights=(1.0,), stop=True)
     """Test candidates in their order, each at a level that depends on the one before.
 
     The level of a candidate is its weight times delta, plus the level of the one before
-    if that is certified. Weights, 0 where there are none, sum to at most 1. Let
-    :math:`i_1 < i_2 < ...` be the candidates with a false statement. Until one of them
-    is certified, the level at :math:`i_r` is at most delta times the weights after
-    :math:`i_{r-1}`, so that any of them is certified with a probability of at most
-    delta. A weight of 1 for the first candidate is the fixed sequence.
+    if that is certified, see `certify_path`. Weights, 0 where there are none, sum to at
+    most 1. A weight of 1 for the first candidate is the fixed sequence.
 
     `second` are `TestedSamples` that did not choose the candidates, tuples (theta, lam,
     scales), and ``stakes_of(k)`` has the stakes of each test. Returns two dicts of

@@ -61,11 +61,8 @@ class WeightedTest(NamedTuple):
 
     unweighted: StatementTest
     weight_max: float
-
-    @property
-    def bets(self):
-        """Whether the test is a bet, with stakes."""
-        return True
+    bets: bool = True
+    needs_stakes: bool = True
 
     def __getattr__(self, name):
         return getattr(self.unweighted, name)
@@ -77,11 +74,6 @@ class WeightedTest(NamedTuple):
         gains = (0.0, c) if c else (0.0, a, a + b * self.max_loss)
         values = 0.0, d + min(gains), d + max(gains)
         return self.weight_max * min(values), self.weight_max * max(values)
-
-    @property
-    def needs_stakes(self):
-        """Whether there are no stakes that follow the samples before."""
-        return True
 
     def stakes_per_sample(self, stake, n_id, n_ood):
         """Return the stake on each sample."""

@@ -17,7 +17,7 @@ from skood.decision._base_rule import (
     is_floor,
     least_tpr,
 )
-from skood.decision._operating_point import Attainable, precision_at
+from skood.decision._operating_point import Attainable, precision_at, rates_of
 from skood.exceptions import InfeasibleError
 from skood.utils._scores import check_nonnegative
 from skood.utils._ties import GUARD
@@ -287,21 +287,15 @@ def _infeasible(rule, p, q, risk, bounds, has_ood):
 def _describe(rule, bounds, c, p, q, risk, factors):
     """Return the solution with numbers from the acceptance probabilities."""
     # quotients of equal sums are exactly 1 where all is accepted
-    N, E = (c * p).sum() / p.sum(), (c * p * risk).sum() / p.sum()
-    F, n_ood = ((c * q).sum() / q.sum(), 1) if q.any() else (0.0, 0)
+    N, E = (float(mass.sum() / p.sum()) for mass in (c * p, c * p * risk))
+    F, n_ood = (float((c * q).sum() / q.sum()), 1) if q.any() else (0.0, 0)
     by_id, by_loss, by_ood = factors
-    selective_risk = float(E / N) if N > 0 else math.nan
-    tpr, fpr = float(N), float(F) if n_ood else math.nan
-    precision = math.nan
+    rates = rates_of(rule, N, E, F, 1, n_ood)
     if rule.ood_prior is not None:
-        precision = float(precision_at(rule.ood_prior, N, F))
+        rates = rates._replace(precision=float(precision_at(rule.ood_prior, N, F)))
     return FiniteSolution(
         accept=c,
-        risk=selective_risk,
-        tpr=tpr,
-        fpr=fpr,
-        precision=precision,
-        objective=float(rule.objective(N, E, F, 1, n_ood)),
+        **rates._asdict(),
         mu=float(by_ood / by_loss) if by_loss > 0 else math.nan,
         lam=float(-by_id / by_loss) if by_loss > 0 else math.nan,
         feasible=all(bool(bound.at(N, E, F) <= GUARD) for bound in bounds),

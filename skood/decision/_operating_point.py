@@ -5,6 +5,7 @@
 
 import math
 from dataclasses import dataclass, replace
+from operator import attrgetter
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -74,6 +75,11 @@ class Rates(NamedTuple):
 
 
 _UNKNOWN = Rates()
+
+
+def _rate(name, doc):
+    """Return a property that is a rate of the `rates`."""
+    return property(attrgetter(f"rates.{name}"), doc=doc)
 
 
 @stored
@@ -167,30 +173,14 @@ class OperatingPoint:
     violation: float = 0.0
     certificate: Any = None
 
-    @property
-    def risk(self):
-        """Selective risk: mean loss of the accepted ID samples."""
-        return self.rates.risk
-
-    @property
-    def tpr(self):
-        """Accepted fraction of ID samples."""
-        return self.rates.tpr
-
-    @property
-    def fpr(self):
-        """Accepted fraction of OOD samples; NaN if there were none."""
-        return self.rates.fpr
-
-    @property
-    def precision(self):
-        """Fraction of ID among accepted samples at the `ood_prior` of the rule."""
-        return self.rates.precision
-
-    @property
-    def objective(self):
-        """The minimized objective of the rule."""
-        return self.rates.objective
+    risk = _rate("risk", "Selective risk: mean loss of the accepted ID samples.")
+    tpr = _rate("tpr", "Accepted fraction of ID samples.")
+    fpr = _rate("fpr", "Accepted fraction of OOD samples; NaN if there were none.")
+    precision = _rate(
+        "precision",
+        "Fraction of ID among accepted samples at the `ood_prior` of the rule.",
+    )
+    objective = _rate("objective", "The minimized objective of the rule.")
 
     @property
     def has_two_thresholds(self):

@@ -54,15 +54,17 @@ def _least_size(bounds, max_loss, delta):
     return math.ceil(least - 1e-9)
 
 
-def without_small(labels, least, split, delta, small_groups):
-    """Return the groups to certify, the pooled and the skipped groups.
+def without_small(samples, least, split, certificate):
+    """Return samples with small groups pooled; the groups to certify, pooled, skipped.
 
-    Each group needs `least` certifying samples; `delta` is for the message, or None.
+    Each group needs `least` certifying samples, those without the fraction, or the
+    mask, `split`.
     """
-    if labels is None:
-        return None, (), ()
+    delta, small_groups = certificate.delta, certificate.small_groups
+    labels = samples.by_kind("group")[0]
     names, codes, counts = np.unique(labels, return_inverse=True, return_counts=True)
     if isinstance(split, np.ndarray):
+        split = split[samples.indices[0]]
         certifying = np.bincount(codes, weights=~split, minlength=len(names))
         split = split.mean()
     else:
@@ -73,7 +75,7 @@ def without_small(labels, least, split, delta, small_groups):
         if n < least
     }
     if not small:
-        return names.tolist(), (), ()
+        return samples, names.tolist(), (), ()
     if small_groups == "raise" or (small_groups == "skip" and len(small) == len(names)):
         listed = ", ".join(f"{name!r} ({n})" for name, n in small.items())
         raise NotCertifiableError(
@@ -85,15 +87,10 @@ def without_small(labels, least, split, delta, small_groups):
         )
     others = [name for name in names.tolist() if name not in small]
     if small_groups == "skip":
-        return others, (), tuple(small)
-    return [*others, POOLED], tuple(small), ()
-
-
-def pooled_labels(labels, names):
-    """Return labels after some names are replaced by one."""
-    replaced = labels.astype(object)
-    replaced[np.isin(labels, list(names))] = POOLED
-    return replaced
+        return samples, others, (), tuple(small)
+    group = samples.group.astype(object)
+    group[np.isin(samples.group, list(small))] = POOLED
+    return replace(samples, group=group), [*others, POOLED], tuple(small), ()
 
 
 def check_attainable(tests):
@@ -144,9 +141,8 @@ def certify_statements(rule, bounds, samples, unlabeled, certificate, solver, rn
     sizes = (*samples.sizes, 0 if unlabeled is None else unlabeled.is_ood.size)
     groups, pooled, skipped = None, (), ()
     if samples.by_kind("group")[0] is not None:
-        least = _least_size(bounds, max_loss, delta)
-        samples, *names = _with_large_groups(samples, least, split, certificate)
-        groups, pooled, skipped = names
+        options = _least_size(bounds, max_loss, delta), split, certificate
+        samples, groups, pooled, skipped = without_small(samples, *options)
     first, second = samples.split(split, rng, together=together)
     if not first.sizes[0]:
         raise NotCertifiableError("All samples that choose candidates are OOD.")
@@ -197,18 +193,6 @@ def certify_statements(rule, bounds, samples, unlabeled, certificate, solver, rn
         lam = second.thresholds_at(point.theta, point.lam)
         point = replace(point, lam=named_thresholds(lam, POOLED, pooled, skipped))
     return point
-
-
-def _with_large_groups(samples, least, split, certificate):
-    """Return samples with small groups pooled, and the groups; see `without_small`."""
-    if isinstance(split, np.ndarray):
-        split = split[samples.indices[0]]
-    labels = samples.by_kind("group")[0]
-    options = least, split, certificate.delta, certificate.small_groups
-    groups, pooled, skipped = without_small(labels, *options)
-    if pooled:
-        samples = replace(samples, group=pooled_labels(samples.group, pooled))
-    return samples, groups, pooled, skipped
 
 
 def _stakes(chosen, sizes, candidates, delta, follows, k):

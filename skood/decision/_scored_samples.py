@@ -197,29 +197,19 @@ class ScoredSamples:
                 "ood_ood is given although ood_id is None; pass both scores for ID and "
                 "for OOD samples, or one for both."
             )
+        group_id = _check_labels(group_id, "group_id", n_id)
+        group_ood = _check_labels(group_ood, "group_ood", n_ood)
+        source_ood = _check_labels(source_ood, "source_ood", n_ood)
+        weight_id = check_weight(weight_id, n_id, "weight_id") if n_id else None
+        weight_ood = check_weight(weight_ood, n_ood, "weight_ood") if n_ood else None
         return cls(
             np.concatenate([risk_id, risk_ood]),
             np.concatenate([ood_id, ood_ood]) if double else None,
             np.concatenate([loss_id, np.zeros(n_ood)]),
             np.repeat([False, True], [n_id, n_ood]),
-            _joined(
-                _check_labels(group_id, "group_id", n_id),
-                _check_labels(group_ood, "group_ood", n_ood),
-                (n_id, n_ood),
-                None,
-            ),
-            _joined(
-                None,
-                _check_labels(source_ood, "source_ood", n_ood),
-                (n_id, n_ood),
-                None,
-            ),
-            _joined(
-                check_weight(weight_id, n_id, "weight_id") if n_id else None,
-                check_weight(weight_ood, n_ood, "weight_ood") if n_ood else None,
-                (n_id, n_ood),
-                np.nan,
-            ),
+            _joined(group_id, group_ood, (n_id, n_ood), None),
+            _joined(None, source_ood, (n_id, n_ood), None),
+            _joined(weight_id, weight_ood, (n_id, n_ood), np.nan),
         )
 
     @property
@@ -386,12 +376,10 @@ class ScoredSamples:
             pair = getattr(self, name), getattr(other, name)
             if name == "weight" and any(x is not None for x in pair):
                 pair = _weights_of(self), _weights_of(other)
-            if any(x is None for x in pair):
-                arrays.append(
-                    _joined(*pair, (self.is_ood.size, other.is_ood.size), None)
-                )
-            else:
-                arrays.append(np.concatenate(pair))
+            sizes = self.is_ood.size, other.is_ood.size
+            is_joined = any(x is None for x in pair)
+            joined = _joined(*pair, sizes, None) if is_joined else np.concatenate(pair)
+            arrays.append(joined)
         return ScoredSamples(*arrays)
 
 
@@ -434,13 +422,13 @@ def _joined(first, second, sizes, missing):
     """Return an array after another one, each may be None; labels become objects."""
     if first is None and second is None:
         return None
-    pair = (
+    pair = [
         np.full(n, missing) if array is None else array
         for array, n in zip((first, second), sizes, strict=True)
-    )
+    ]
     if missing is None:
-        pair = (array.astype(object) for array in pair)
-    return np.concatenate(list(pair))
+        pair = [array.astype(object) for array in pair]
+    return np.concatenate(pair)
 
 
 def split_indices(labels, n, share, rng):

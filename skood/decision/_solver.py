@@ -236,21 +236,19 @@ def _best_point(problem, rule, solver, infeasible):
     optimize: Callable[..., Any]
     find: Callable[..., Any]
     if method == "bnb":
-        options = {"turns": turns, "grid": thetas, "randomize": randomize}
+        options = {"turns": turns, "randomize": randomize}
+        find = partial(branch_and_bound, problem, tol=_ANY, **options)
+        options["grid"] = thetas
         best, bound = branch_and_bound(problem, goal, tol=tol, **options)
         tol = min(tol, 1e-3)
         optimize = partial(branch_and_bound, problem, tol=tol, **options)
-        options["grid"] = ()
-        find = partial(branch_and_bound, problem, tol=_ANY, **options)
-    elif method == "exact":
-        optimize = partial(pivot_sweep, problem, turns=turns, randomize=randomize)
-        find = optimize
-        best, bound = optimize(goal)
     else:
-        optimize = partial(grid_search, problem, thetas=thetas, randomize=randomize)
-        find = optimize
-        best, bound = optimize(goal)
-        if problem.double:
+        find = partial(grid_search, problem, thetas=thetas, randomize=randomize)
+        if method == "exact":
+            find = partial(pivot_sweep, problem, turns=turns, randomize=randomize)
+        optimize = find
+        best, bound = find(goal)
+        if method == "grid" and problem.double:
             bound = math.nan
     if best is None and infeasible is None:
         return None, None
@@ -337,23 +335,13 @@ def solve(rule, samples, solver=None):
     projected scores only. A sample with an infinite score is accepted last, at every
     angle.
 
-    Over an interval of angles a sample has a smallest and a largest projected score. At
-    a given threshold, samples whose largest projected score is below the threshold are
-    accepted at all of these angles, and samples whose smallest is above it at no angle,
-    which bounds :math:`N`, :math:`E` and :math:`F` and so the objective. Branch and
-    bound halves the interval with the least bound until that is within `tol` of the
-    best rule found. Samples that are decided for all remaining thresholds are only
-    counted. Ties of the objective are resolved among the evaluated rules; "exact"
-    evaluates all. Rules that differ only by rounding of floating point are merged.
+    Ties of the objective are resolved among the evaluated rules; "exact" evaluates all.
+    Rules that differ only by rounding of floating point are merged.
 
     The nearest rule has the smallest largest violation of a bound, to an accuracy of
     1e-9, and of these rules the best objective. The violation is measured in units of
     the bounded rate: the TPR, FPR, precision or selective risk, and of a rule of your
-    own the value of the function in `rates`. It takes some 30 searches.
-
-    With :math:`n` samples the cost is :math:`O(n^2 \log n)` for "exact", and :math:`O(d
-    \, n \log n)` for "grid" with :math:`d` angles. The cost of "bnb" depends on the
-    data; it is usually the cost of some tens of angles.
+    own the value of the function in `rates`.
 
     References
     ----------

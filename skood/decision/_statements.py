@@ -183,14 +183,13 @@ class StatementTest(NamedTuple):
         """
         kind, limit = self.kind, self.limit if self.kind != "sum" else math.nan
         with np.errstate(divide="ignore", invalid="ignore"):
-            if kind in ("tpr_min", "tpr_max"):
-                sign = 1 if kind == "tpr_min" else -1
-                return _fraction_margin(counts.N, counts.n_id, limit, sign, n_id, delta)
-            if kind in ("fpr_min", "fpr_max"):
-                sign = 1 if kind == "fpr_min" else -1
-                return _fraction_margin(
-                    counts.F, counts.n_ood, limit, sign, n_ood, delta
-                )
+            if kind.endswith(("min", "max")):
+                sizes = counts.F, counts.n_ood, n_ood
+                if kind.startswith("tpr"):
+                    sizes = counts.N, counts.n_id, n_id
+                count, n, n_test = sizes
+                sign = 1 if kind.endswith("min") else -1
+                return _fraction_margin(count, n, limit, sign, n_test, delta)
             if kind in ("errors", "losses") and limit >= 1:
                 return np.where(counts.N > 0, np.inf, _UNKNOWN)
             if kind == "errors":
@@ -299,14 +298,10 @@ class StatementTest(NamedTuple):
         accepted = accepted[of_id]
         N, n_id = int(np.count_nonzero(accepted)), accepted.size
         F, n_ood = int(np.count_nonzero(leaked)), leaked.size
-        if kind == "tpr_min":
-            return at_least(N, n_id, self.limit)
-        if kind == "tpr_max":
-            return at_most(N, n_id, self.limit)
-        if kind == "fpr_max":
-            return at_most(F, n_ood, self.limit)
-        if kind == "fpr_min":
-            return at_least(F, n_ood, self.limit)
+        if kind.endswith(("min", "max")):
+            counts = (N, n_id) if kind.startswith("tpr") else (F, n_ood)
+            test = at_least if kind.endswith("min") else at_most
+            return test(*counts, self.limit)
         if kind == "two_sample":
             factors = -self.bound.id, self.bound.ood
             return two_sample(N, n_id, F, n_ood, *factors, delta)

@@ -16,7 +16,7 @@ from skood.decision._calibration_sample import Problem
 from skood.decision._certified_path import CertifiedStatement, RuleCertificate
 from skood.decision._group_thresholds import named_thresholds
 from skood.decision._operating_point import Attainable, OperatingPoint
-from skood.decision._path_certificates import POOLED, pooled_labels, without_small
+from skood.decision._path_certificates import POOLED, without_small
 from skood.exceptions import NotCertifiableError
 from skood.stats._binomial_bounds import (
     min_accepted_id,
@@ -183,14 +183,9 @@ class TwoThresholds(BaseRule):
     def _certified_fractions(self, problem, certificate, samples):
         """Return the point whose scores reject certified fractions in each group."""
         by_group = certificate.thresholds == "group"
-        bounds = [
-            bound
-            for bound in (
-                (problem.risk_id, self.risk, "risk"),
-                (problem.ood_id, self.ood, "OOD"),
-            )
-            if bound[1] > 0
-        ]
+        of_risk = problem.risk_id, self.risk, "risk"
+        of_ood = problem.ood_id, self.ood, "OOD"
+        bounds = [bound for bound in (of_risk, of_ood) if bound[1] > 0]
 
         def error(n_groups):  # of one threshold
             if certificate.delta is None:
@@ -198,20 +193,14 @@ class TwoThresholds(BaseRule):
             return certificate.delta / max(1, len(bounds) * n_groups ** int(by_group))
 
         labels, labels_ood = samples.by_kind("group")
-        delta = error(1 if labels is None else len(np.unique(labels)))
-        least = max(
-            (_least_size(fraction, delta) for _, fraction, _ in bounds), default=0
-        )
-        all_labels = (
-            labels,
-            (np.empty(0, dtype=object) if labels_ood is None else labels_ood),
-        )
-        groups, pooled, skipped = without_small(
-            labels, least, 0.0, certificate.delta, certificate.small_groups
-        )
-        if pooled:
-            labels = pooled_labels(labels, pooled)
-        groups = [None] if groups is None else groups
+        labels_ood = np.empty(0, dtype=object) if labels_ood is None else labels_ood
+        all_labels, groups, pooled, skipped = (labels, labels_ood), [None], (), ()
+        if labels is not None:
+            delta = error(len(np.unique(labels)))
+            sizes = (_least_size(fraction, delta) for _, fraction, _ in bounds)
+            options = max(sizes, default=0), 0.0, certificate
+            large, groups, pooled, skipped = without_small(samples, *options)
+            labels = large.by_kind("group")[0]
         delta = error(len(groups))
         limits: dict = {"risk": math.inf, "OOD": math.inf}
         statements = []
@@ -222,26 +211,15 @@ class TwoThresholds(BaseRule):
                 )
                 for group in groups
             }
-            if by_group:
-                limits[name] = {
-                    group: limit for group, (limit, _) in thresholds.items()
-                }
-            else:
-                limits[name] = max(limit for limit, _ in thresholds.values())
-            for group, (limit, pvalue) in thresholds.items():
-                limit = limit if by_group else limits[name]
+            limit_of = {group: limit for group, (limit, _) in thresholds.items()}
+            limits[name] = limit_of if by_group else max(limit_of.values())
+            for group, (_, pvalue) in thresholds.items():
+                limit = limit_of[group] if by_group else limits[name]
                 rejected = np.mean(scores[_in_group(labels, group)] > limit)
                 statements.append(_statement(name, fraction, group, rejected, pvalue))
-        if by_group:
-            limits = {
-                name: named_thresholds(
-                    limit if isinstance(limit, dict) else dict.fromkeys(groups, limit),
-                    POOLED,
-                    pooled,
-                    skipped,
-                )
-                for name, limit in limits.items()
-            }
+        for name, limit in limits.items() if by_group else ():
+            by_name = limit if isinstance(limit, dict) else dict.fromkeys(groups, limit)
+            limits[name] = named_thresholds(by_name, POOLED, pooled, skipped)
         about = {"not_certified": skipped, "pooled": pooled}
         point = self._at(problem, limits["risk"], limits["OOD"], all_labels)
         return _with_certificate(point, statements, certificate, samples, **about)
@@ -293,24 +271,13 @@ class TwoThresholds(BaseRule):
             )
             rejected = np.mean(first.ood_id > ood_max)
             statements.append(_statement("OOD", self.ood, None, rejected, pvalue))
-        risk_threshold = certified_threshold(
-            self,
-            (first, second),
-            lambda problem: _within(problem, ood_max)[:2],
-            self.risk,
-            delta,
-            certificate.max_loss,
-        )
+        regions = [_within(part, ood_max)[:2] for part in (first, second)]
+        limits = self.risk, delta, certificate.max_loss
+        risk_threshold = certified_threshold(self, (first, second), regions, *limits)
         point = self._at(second, risk_threshold, ood_max)
-        statements.append(
-            CertifiedStatement(
-                f"selective risk <= {self.risk:.4g}",
-                estimate=point.risk,
-                pvalue=delta,
-                rate="risk",
-                limit=self.risk,
-            )
-        )
+        about = {"pvalue": delta, "rate": "risk", "limit": self.risk}
+        text = f"selective risk <= {self.risk:.4g}"
+        statements.append(CertifiedStatement(text, estimate=point.risk, **about))
         return _with_certificate(point, statements, certificate, samples)
 
     def _at(self, problem, risk_max, ood_max, groups=(None, None)):
@@ -349,22 +316,16 @@ def _statement(name, fraction, group, rejected, pvalue):
     text = f"fraction rejected by the {name} score <= {fraction:.4g}"
     if group is not None:
         text += f" in group {group}"
-    return CertifiedStatement(
-        text, group, None, float(rejected), pvalue, limit=fraction
-    )
+    estimate = float(rejected)
+    return CertifiedStatement(text, group, None, estimate, pvalue, limit=fraction)
 
 
 def _with_certificate(point, statements, certificate, samples, **about):
     """Return the point with a certificate of statements."""
     n_id, n_ood = samples.sizes
+    about |= {"n_candidates": 1, "n_certified": 1}
     about_rule = RuleCertificate(
-        certificate.delta,
-        tuple(statements),
-        n_id,
-        n_ood,
-        n_candidates=1,
-        n_certified=1,
-        **about,
+        certificate.delta, tuple(statements), n_id, n_ood, **about
     )
     return replace(point, certificate=about_rule)
 
@@ -458,14 +419,14 @@ def check_losses(rule, problem, certificate):
         )
 
 
-def certified_threshold(rule, parts, region, risk_max, delta, max_loss):
+def certified_threshold(rule, parts, regions, risk_max, delta, max_loss):
     """Return the largest threshold with a certified selective risk, or raise.
 
     The first of the two `parts` of the samples sets an order of thresholds, the second
-    tests them until a bound is above `risk_max`. ``region(part)`` returns the scores
-    and the losses of the ID samples that may be accepted.
+    tests them until a bound is above `risk_max`. `regions` are the scores and the
+    losses of their ID samples that may be accepted.
     """
-    first, second = region(parts[0]), region(parts[1])
+    first, second = regions
     n_id, n_ood = (parts[0].n_id + parts[1].n_id, parts[0].n_ood + parts[1].n_ood)
     thresholds, N, E = nested_regions(*first)
     # neither the method nor the order may depend on the tested samples

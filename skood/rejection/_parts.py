@@ -3,11 +3,10 @@
 # Authors: The skood developers
 # SPDX-License-Identifier: BSD-3-Clause
 
-import operator
 from collections import namedtuple
 from collections.abc import Callable
 from contextlib import nullcontext
-from functools import cached_property, reduce
+from functools import cached_property
 from numbers import Real
 from typing import Any, NamedTuple
 
@@ -120,7 +119,7 @@ class LabeledSamples(NamedTuple):
             source_ood=row_weight(source, is_ood),
         )
 
-    def check_guarantee(self, guarantee, certificate, is_classifier):
+    def check_guarantee(self, guarantee, solver, certificate, is_classifier):
         """Raise if samples or options exclude the guarantee, or need one."""
         if certificate is None:
             if self.source_ood is not None:
@@ -130,6 +129,7 @@ class LabeledSamples(NamedTuple):
                     "out."
                 )
             return
+        solver._check_certifiable()
         within = certificate.within
         if within == "groups" and self.groups is None:
             raise ValueError(
@@ -368,62 +368,45 @@ class Parts(namedtuple("Parts", "estimator risk_detector ood_detector")):
             with named_errors(self.estimator):
                 estimator = clone(self.estimator).fit(X, y, **arguments[0])
             self.check_estimator(estimator, fitted=True)
-            detectors = self._fit_detectors(estimator, X, y, arguments)
-            return self.like((estimator, *detectors))
+            frozen = FrozenEstimator(estimator)
+            fitted = [
+                None if each is None else self._bound(each, frozen) for each in self[1:]
+            ]
+            detectors = [each for each in fitted if each is not None]
+            # a single detector of the fitted estimator runs it once anyway
+            is_shared = len(detectors) > 1 or (
+                detectors and getattr(detectors[0], "estimator", None) is not frozen
+            )
+            is_shared = is_shared and not is_lazy(X) and not is_mapped(X)
+            with shared_outputs(detectors) if is_shared else nullcontext():
+                for i, detector in enumerate(fitted):
+                    if detector is not None:
+                        targets = self._targets(detector, y)
+                        fitted[i] = detector.fit(X, targets, **arguments[i + 1])
+            return self.like((estimator, *fitted))
         except Exception as error:
             if train is not None:
                 self._explain_failure(error, data.y, train)
             raise
-
-    def _fit_detectors(self, estimator, X, y, arguments):
-        """Return fitted copies of the detectors; a network runs once for all."""
-        frozen = FrozenEstimator(estimator)
-        fitted = [
-            None if each is None else self._bound(each, frozen) for each in self[1:]
-        ]
-        detectors = [each for each in fitted if each is not None]
-        # a single detector of the fitted estimator runs it once anyway
-        is_shared = len(detectors) > 1 or (
-            detectors and getattr(detectors[0], "estimator", None) is not frozen
-        )
-        is_shared = is_shared and not is_lazy(X) and not is_mapped(X)
-        with shared_outputs(detectors) if is_shared else nullcontext():
-            for i, detector in enumerate(fitted):
-                if detector is not None:
-                    targets = self._targets(detector, y)
-                    fitted[i] = detector.fit(X, targets, **arguments[i + 1])
-        return fitted
 
     def _targets(self, detector, y):
         """Return the targets on which a detector is fitted."""
         return y
 
     def fit_and_score(self, data, calibration, random_state, n_jobs, together=False):
-        """Fit the parts, and compute out-of-sample scores.
+        """Return fitted parts, indices of samples, and their out-of-sample `outputs`.
 
-        OOD samples are never fitted on. If samples are drawn `together`, a fraction is
-        held out of all of them, and other OOD samples are left out.
-
-        Returns
-        -------
-        parts : Parts
-            The fitted parts.
-
-        indices : tuple of ndarray
-            Of the ID and of the OOD samples of `data`, in the order of their scores.
-
-        samples : ScoredSamples
-            The scores, without losses.
-
-        predicted : ndarray of shape (n_scored_id,)
-            Predictions for the ID samples.
+        The indices are of ID and of OOD samples of `data`, in the order of the outputs,
+        which are as of `labeled_scores`. OOD samples are never fitted on. If samples
+        are drawn `together`, a fraction is held out of all of them, and other OOD
+        samples are left out.
         """
         X, y, X_ood, n_ood = data.X, data.y, data.X_ood, data.n_ood
         rng = check_random_state(random_state)
         if isinstance(calibration, str):  # "same"
             fitted = self.fit(data)
             indices = np.arange(len(y)), np.arange(n_ood)
-            return fitted, indices, *fitted.labeled_scores(X, X_ood)
+            return fitted, indices, fitted.labeled_scores(X, X_ood)
         _check_groups(calibration, data.groups)
         if together:
             n_id, n_all = len(y), len(y) + n_ood
@@ -447,17 +430,19 @@ class Parts(namedtuple("Parts", "estimator risk_detector ood_detector")):
             fitted = parts.fit(data, train)
             fitted.unfitted = unfitted
             X_ood = take_rows(X_ood, ood) if len(ood) else None
-            scored = fitted.labeled_scores(take_rows(X, held_out), X_ood)
-            return fitted, (held_out, ood), *scored
+            outputs = fitted.labeled_scores(take_rows(X, held_out), X_ood)
+            return fitted, (held_out, ood), outputs
         calls = (
             delayed(parts._fold_scores)(data, train, test, ood)
             for (train, test), ood in zip(folds, ood_folds, strict=True)
         )
         scored = in_parallel(calls, [1] * len(folds), desc="folds", n_jobs=n_jobs)
-        samples, predicted = zip(*scored, strict=True)
+        outputs = [
+            None if of_folds[0] is None else np.concatenate(of_folds)
+            for of_folds in zip(*scored, strict=True)
+        ]
         indices = np.concatenate([test for _, test in folds]), np.concatenate(ood_folds)
-        fitted = parts.fit(data)
-        return fitted, indices, reduce(operator.add, samples), np.concatenate(predicted)
+        return parts.fit(data), indices, outputs
 
     def _fold_scores(self, data, train, test, ood):
         """Return the scores of a fold, by parts that are fitted without it."""
@@ -552,20 +537,18 @@ class Parts(namedtuple("Parts", "estimator risk_detector ood_detector")):
         return self
 
     def labeled_scores(self, X, X_ood):
-        """Return scored samples, without losses, and predictions for the ID samples.
+        """Return risk and OOD scores and predictions of ID samples, scores of OOD ones.
 
-        Either of `X`, ID samples, and `X_ood` may be None.
+        Either of `X`, ID samples, and `X_ood` may be None. OOD scores may be None.
         """
         none = None if self.ood_detector is None else np.empty(0)
-        risk_id, ood_id, predicted = np.empty(0), none, np.empty(0)
-        risk_ood, ood_ood = np.empty(0), none
+        of_id, of_ood = (np.empty(0), none, np.empty(0)), (np.empty(0), none)
         if X is not None:
-            risk_id, ood_id, predicted = self.predict(X)
+            of_id = self.predict(X)
             warn_of_training_samples(X, *self)
         if X_ood is not None:
-            risk_ood, ood_ood = self.predict(X_ood, labels=False)
-        scores = risk_id, ood_id, np.zeros(len(risk_id)), risk_ood, ood_ood
-        return ScoredSamples.from_arrays(*scores), predicted
+            of_ood = self.predict(X_ood, labels=False)
+        return *of_id, *of_ood
 
 
 class RegressionParts(Parts):

@@ -85,7 +85,7 @@ class RegressionScore(SkoodEstimator):
     @property
     def _fits_samples(self):
         """Return whether anything is fitted that would bias scores of its samples."""
-        return True
+        return not all(isinstance(each, FrozenEstimator) for each in self._inner())
 
     def _inner(self):
         """Return the estimators that are given the samples."""
@@ -116,12 +116,6 @@ class PredictedUncertainty(RegressionScore):
 
     def _inner(self):
         return [] if self.estimator is None else [self.estimator]
-
-    @property
-    def _fits_samples(self):
-        return not (
-            self.estimator is None or isinstance(self.estimator, FrozenEstimator)
-        )
 
     def fit(self, X, y, sample_weight=None):
         """Fit the estimator, unless it is frozen."""
@@ -165,10 +159,6 @@ class IntervalWidth(RegressionScore):
     def _inner(self):
         return [self.lower, self.upper]
 
-    @property
-    def _fits_samples(self):
-        return not all(isinstance(end, FrozenEstimator) for end in self._inner())
-
     def fit(self, X, y, sample_weight=None):
         """Fit both ends."""
         self.lower_ = _fit(self.lower, X, y, sample_weight)
@@ -211,10 +201,6 @@ class LossModel(RegressionScore):
 
     def _inner(self):
         return [RandomForestRegressor() if self.model is None else self.model]
-
-    @property
-    def _fits_samples(self):
-        return not isinstance(self.model, FrozenEstimator)
 
     def fit(self, X, y, sample_weight=None, groups=None):
         """Fit the model on the losses of samples, each without its own prediction.

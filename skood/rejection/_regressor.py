@@ -307,7 +307,7 @@ class RejectOptionRegressor(RegressorMixin, SelectivePredictor):
 
     def _check_data(self, data):
         rule, certificate = self.rule, self._options()[1]
-        of_mixture = self._is_of_mixture()
+        of_mixture = getattr(certificate, "sampling", None) == "mixture"
         if rule is not None and certificate is not None:
             rule = certificate._checked_rule(rule)
         if data.n_ood and not of_mixture and (rule is None or not rule.needs_ood):

@@ -154,14 +154,14 @@ class SelectivePredictor(Decisions):
                     self._store(self._fit_parts(parts, labeled), data.y)
                 else:
                     how = self.calibration, self.random_state, self.n_jobs
-                    together = self._is_of_mixture()
+                    together = getattr(certificate, "sampling", None) == "mixture"
                     fitted = self._fit_and_score(parts, labeled, *how, together)
-                    parts, *scored = fitted
+                    parts, indices, outputs = fitted
                     self._store(parts, data.y)
             if self.rule is None:
                 self.operating_point_ = self._reference = self._calibration = None
             else:
-                record = self._record(data, *scored)
+                record = self._record(data, indices, outputs)
                 self._set_rule(self._choose_rule(record), record)
                 self._warn_of_weight(data)
         return self
@@ -225,7 +225,8 @@ class SelectivePredictor(Decisions):
                 f"{advice}Give some, or use a rule that needs none, such as "
                 "TwoThresholds(ood=0.05, risk=0.05)."
             )
-        self._check_guarantee(data)
+        is_classifier = hasattr(self, "reject_label")
+        data.check_guarantee(self.guarantee, solver, certificate, is_classifier)
         if isinstance(self.calibration, str):
             parts.check_frozen()
         elif certificate is not None and is_cross_fitted(self.calibration):
@@ -235,25 +236,12 @@ class SelectivePredictor(Decisions):
                 "samples out, with calibration=0.3."
             )
 
-    def _check_guarantee(self, data):
-        """Raise if samples or options exclude the guarantee, or need one."""
-        solver, certificate = self._options()
-        if certificate is not None:
-            solver._check_certifiable()
-        is_classifier = hasattr(self, "reject_label")
-        data.check_guarantee(self.guarantee, certificate, is_classifier)
-
     def _options(self):
         """Return the solver, and the certificate or None, as objects."""
         certificate = self.guarantee
         if certificate is not None:
             certificate = self._as_part("guarantee", certificate)
         return self._as_part("solver", self.solver), certificate
-
-    def _is_of_mixture(self):
-        """Return whether the certificate is for samples drawn as one mixture."""
-        certificate = self._options()[1]
-        return certificate is not None and certificate.sampling == "mixture"
 
     def get_metadata_routing(self):
         """Return how the metadata of samples are passed on by `fit`.
@@ -482,8 +470,11 @@ class SelectivePredictor(Decisions):
             raise ValueError(f"choose must be 'split' or 'previous', got {choose!r}.")
         if window is not None:
             check_scalar(window, "window", int, min_val=1)
-        self._check_guarantee(data)
-        if self._is_of_mixture() and (window is not None or accepted_only):
+        solver, certificate = self._options()
+        is_classifier = hasattr(self, "reject_label")
+        data.check_guarantee(self.guarantee, solver, certificate, is_classifier)
+        of_mixture = getattr(certificate, "sampling", None) == "mixture"
+        if of_mixture and (window is not None or accepted_only):
             raise ValueError(
                 "sampling='mixture' excludes window and accepted_only: they change the "
                 "fraction of OOD samples. Use with_rule(rule, X, y) with recent "
@@ -492,11 +483,9 @@ class SelectivePredictor(Decisions):
         # stored samples have chosen the rule that determines which are accepted
         only_fresh = choose == "previous" or accepted_only
         self._check_recorded(record, only_fresh, accepted_only)
-        scored = self._parts().labeled_scores(
-            data.X if len(data.y) else None, data.X_ood
-        )
-        every = slice(None), slice(None)
-        old, fresh = record.samples, self._record(data, every, *scored).samples
+        X_id, every = data.X if len(data.y) else None, (slice(None), slice(None))
+        outputs = self._parts().labeled_scores(X_id, data.X_ood)
+        old, fresh = record.samples, self._record(data, every, outputs).samples
         if accepted_only:
             self._check_accepted(fresh)
             old, fresh = self._accepted(old), self._accepted(fresh)
@@ -588,14 +577,15 @@ class SelectivePredictor(Decisions):
 
     # --- the rule -----------------------------------------------------------------
 
-    def _record(self, data, indices, samples, predicted):
+    def _record(self, data, indices, outputs):
         """Return the record of scored samples: losses, groups, sources and weights.
 
-        `indices` of ID and of OOD samples are positions in `data`, and `predicted` are
-        the predictions for ID samples. The parameter `within` of the certificate
-        determines the labels of groups.
+        `indices` of ID and of OOD samples are positions in `data`, `outputs` are as of
+        `Parts.labeled_scores`. The parameter `within` of the certificate determines the
+        labels of groups.
         """
         of_id, of_ood = indices
+        risk_id, ood_id, predicted, risk_ood, ood_ood = outputs
         certificate = self._options()[1]
         within = None if certificate is None else certificate.within
         by_group = certificate is not None and certificate.thresholds == "group"
@@ -609,7 +599,6 @@ class SelectivePredictor(Decisions):
         elif within == "groups":
             group_id = data.groups[of_id]
             group_ood = data.groups_ood[of_ood] if by_group else None
-        (risk_id, risk_ood), (ood_id, ood_ood) = map(samples.by_kind, ("risk", "ood"))
         losses = self._losses(data.y[of_id], predicted) if len(data.y) else np.empty(0)
         samples = ScoredSamples.from_arrays(
             *(risk_id, ood_id, losses, risk_ood, ood_ood),

@@ -155,9 +155,10 @@ def test_no_row_is_scored_by_a_model_fitted_on_it(calibration, folds):
     parts = Parts(KNeighborsClassifier(1), None, detector)
     labels = np.r_[y, -np.ones(len(X_OOD))]
     data = LabeledSamples.of(np.r_[X_ID, X_OOD], labels, None, None, None, -1)
-    fitted, (order, ood_order), samples, predicted = parts.fit_and_score(
+    fitted, (order, ood_order), outputs = parts.fit_and_score(
         data, calibration, random_state=0, n_jobs=None
     )
+    _, ood_id, predicted, *_ = outputs
     assert_array_equal(np.sort(ood_order), np.arange(len(X_OOD)))
     splits = list((folds or calibration).split(X_ID, y))
     assert sorted(order) == list(range(len(y)))
@@ -170,7 +171,6 @@ def test_no_row_is_scored_by_a_model_fitted_on_it(calibration, folds):
             nearest[i] = min(distances)
             label[i] = y[train[np.argmin(distances)]]
     assert_array_equal(predicted, label[order])
-    ood_id = samples.by_kind("ood")[0]
     assert_allclose(ood_id, nearest[order], rtol=1e-6)
     assert ood_id.min() > 0
     assert np.mean(predicted == y[order]) < 0.5
@@ -201,13 +201,12 @@ def test_each_ood_row_is_scored_once():
         parts = Parts(LogisticRegression(), WhichFit(), FirstColumn())
         y = np.r_[Y_ID, -np.ones(len(X_OOD))]
         data = LabeledSamples.of(np.r_[X_ID, X_OOD], y, None, None, None, -1)
-        _, (_, ood_order), samples, _ = parts.fit_and_score(
+        _, (_, ood_order), (*_, risk_ood, ood_ood) = parts.fit_and_score(
             data, n_folds, random_state=0, n_jobs=None
         )
-        ood_ood = samples.by_kind("ood")[1]
         assert_array_equal(-ood_ood, X_OOD[ood_order, 0])
         assert_array_equal(np.sort(-ood_ood), np.sort(X_OOD[:, 0]))
-        _, sizes = np.unique(samples.by_kind("risk")[1], return_counts=True)
+        _, sizes = np.unique(risk_ood, return_counts=True)
         expected = [len(fold) for fold in np.array_split(X_OOD, n_folds)]
         assert sorted(sizes) == sorted(expected)
 
