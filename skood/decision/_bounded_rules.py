@@ -54,13 +54,8 @@ class BoundedTPRFPR(BaseRule):
     Examples
     --------
     >>> from skood.rejection import BoundedTPRFPR, ScoredSamples, solve
-    >>> samples = ScoredSamples.from_arrays(
-    ...     risk_id=[0, 0, 1, 1, 2, 3],
-    ...     ood_id=None,
-    ...     loss_id=[0, 0, 1, 0, 0, 1],
-    ...     risk_ood=[0, 2, 2, 3],
-    ...     ood_ood=None,
-    ... )
+    >>> scores = [0, 0, 1, 1, 2, 3], None, [0, 0, 1, 0, 0, 1], [0, 2, 2, 3], None
+    >>> samples = ScoredSamples.from_arrays(*scores)
     >>> point = solve(BoundedTPRFPR(tpr_min=0.5, fpr_max=0.25), samples)
     >>> point.risk, round(point.tpr, 4), point.fpr
     (0.25, 0.6667, 0.25)
@@ -135,13 +130,8 @@ class BoundedPrecisionRecall(BaseRule):
     >>> rule = BoundedPrecisionRecall(
     ...     precision_min=0.8, recall_min=0.5, ood_prior=0.25
     ... )
-    >>> samples = ScoredSamples.from_arrays(
-    ...     risk_id=[0, 0, 1, 1, 2, 3],
-    ...     ood_id=None,
-    ...     loss_id=[0, 0, 1, 0, 0, 1],
-    ...     risk_ood=[0, 2, 2, 3],
-    ...     ood_ood=None,
-    ... )
+    >>> scores = [0, 0, 1, 1, 2, 3], None, [0, 0, 1, 0, 0, 1], [0, 2, 2, 3], None
+    >>> samples = ScoredSamples.from_arrays(*scores)
     >>> point = solve(rule, samples)
     >>> point.risk, round(point.precision, 4), round(point.tpr, 4)
     (0.25, 0.8889, 0.6667)

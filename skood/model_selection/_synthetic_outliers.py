@@ -229,10 +229,6 @@ def make_synthetic_outliers(
     they were not fitted on, and higher ones for mixtures of training samples. In a
     cross-validation, make outliers of the test samples, within the scorer.
 
-    In a study of eight tasks, "mixing" and "dropout" of inputs ranked detectors in
-    reverse, "boundary" favored detectors of Gaussian classes, and 20 real OOD samples
-    were better than any kind.
-
     References
     ----------
     .. [1] X. Du, Z. Wang, M. Cai, Y. Li. VOS: learning what you don't know by virtual

@@ -453,14 +453,12 @@ def _violations(detector, X):
     terms = [[each.contributions[name] for name in names] for each in explanations]
     contributions = np.array(terms)
     unknown = np.full(contributions.shape, np.nan)
-    return Bunch(
-        phrases=[f": {each.sentence}" for each in explanations],
-        columns=np.array(names, dtype=object),
-        contributions=contributions,
-        observed=unknown,
-        references=unknown,
-        deviations=unknown,
-    )
+    return {
+        "phrases": [f": {each.sentence}" for each in explanations],
+        "columns": np.array(names, dtype=object),
+        "contributions": contributions,
+        **dict.fromkeys(("observed", "references", "deviations"), unknown),
+    }
 
 
 def _far(result, i, n_columns):

@@ -140,10 +140,6 @@ class RejectOptionRegressor(RegressorMixin, SelectivePredictor):
 
     Notes
     -----
-    A rule chosen on a sample meets its bounds on that sample; on new data each bound is
-    violated about half of the time, due to sampling noise, unless there is a
-    `guarantee`. `report` shows intervals.
-
     With ``uncertainty=None``, five copies of the regressor are fitted for the losses,
     in addition to the regressor itself.
 
