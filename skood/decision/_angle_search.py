@@ -343,12 +343,6 @@ class _AngleSearch:
         """Return the angle of s."""
         return turn * (math.pi / 2) + math.atan2(s, 1 - s)
 
-    @staticmethod
-    def s_of(turn, theta):
-        """Return the s of an angle."""
-        phi = theta - turn * (math.pi / 2)
-        return math.sin(phi) / (math.sin(phi) + math.cos(phi))
-
     def value(self):
         """Return the best value so far."""
         return math.inf if self.best is None else self.best.value
@@ -584,6 +578,7 @@ def branch_and_bound(problem, goal, *, turns=(0,), tol=1e-3, grid=(), randomize=
             continue
         low, high = (search.theta(node.turn, s) for s in node.s)
         for theta in grid[(grid > low) & (grid < high)]:
-            search.try_inside(node, search.s_of(node.turn, theta))
+            phi = theta - node.turn * (math.pi / 2)
+            search.try_inside(node, math.sin(phi) / (math.sin(phi) + math.cos(phi)))
     bound = heap[0][0] if heap else math.inf
     return search.best, min(bound, search.value())

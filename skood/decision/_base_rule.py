@@ -260,7 +260,7 @@ class BaseRule(SkoodEstimator, metaclass=ABCMeta):
         """
         return tuple(
             rate._replace(id=rate.id - amount * rate.loss)
-            if _bounds_risk(rate)
+            if _bounds_ratio(rate) and rate.ood == 0
             else rate._replace(constant=rate.constant - amount)
             for rate in self.rates()
         )
@@ -335,11 +335,6 @@ def _can_break(rate):
     """Return whether a bound is broken by some rates in [0, 1]."""
     least = max(rate.id, 0.0) + max(rate.ood, 0.0) + rate.constant
     return rate.loss != 0 or least > GUARD
-
-
-def _bounds_risk(rate):
-    """Return whether a bound on rates is one on the selective risk, e <= r t."""
-    return _bounds_ratio(rate) and rate.ood == 0
 
 
 def _bounds_ratio(rate):

@@ -97,17 +97,6 @@ def _swapped_indices(shape, codes, n_samples, rng):
     return np.where(taken, second[:, None], first[:, None])
 
 
-def _swapping(X, codes, n_samples, rng):
-    return np.take_along_axis(
-        X, _swapped_indices(X.shape, codes, n_samples, rng), axis=0
-    )
-
-
-def _swapped_frame(X, codes, n_samples, rng):
-    indices = _swapped_indices(X.shape, codes, n_samples, rng)
-    return {name: X[name].array[indices[:, j]] for j, name in enumerate(X.columns)}
-
-
 def _numeric(X, kind):
     """Return `X` as a finite array of floats with two axes."""
     if hasattr(X, "iloc"):
@@ -283,10 +272,14 @@ def _with_outliers(X, id_indices, codes, kind, n_samples, rng):
     if kind != "swapping":
         values = _numeric(known, kind)
         outliers = _NUMERIC[kind](values, codes, n_samples, rng).astype(values.dtype)
-    elif is_frame:
-        outliers = _swapped_frame(known, codes, n_samples, rng)
     else:
-        outliers = _swapping(known.reshape(len(known), -1), codes, n_samples, rng)
+        known = known if is_frame else known.reshape(len(known), -1)
+        indices = _swapped_indices(known.shape, codes, n_samples, rng)
+        if is_frame:
+            columns = zip(known.columns, indices.T, strict=True)
+            outliers = {name: known[name].array[taken] for name, taken in columns}
+        else:
+            outliers = np.take_along_axis(known, indices, axis=0)
     if not is_frame:
         return np.concatenate([X, outliers.reshape(n_samples, *X.shape[1:])])
     pd = import_pandas("make_synthetic_outliers")

@@ -342,7 +342,10 @@ class RejectOptionClassifier(ClassifierMixin, SelectivePredictor):
             fraction = self.calibration if self.rule is not None else "same"
             table._check(self._make_parts(), data.y, fraction)
         classes = np.unique(data.y)
-        self.reject_label_ = self._reject_label(classes)
+        self.reject_label_ = self.reject_label
+        if self.reject_label == "auto":  # of the kind of the classes
+            kinds = set(map(type, classes.tolist()))
+            self.reject_label_ = "reject" if kinds <= {str, np.str_, bool} else -1
         self._check_classes(classes, data.y)
         plain, decides = isinstance(self.loss, str), self.decision == "bayes"
         decides = decides or (self.decision == "auto" and not plain)
@@ -396,13 +399,6 @@ class RejectOptionClassifier(ClassifierMixin, SelectivePredictor):
 
     def _naming_ood_label(self, data):
         return naming_ood_label(data.y, data.n_ood, self.ood_label, warns=True)
-
-    def _reject_label(self, classes):
-        """Return the label of rejected samples, of the kind of the classes."""
-        if self.reject_label != "auto":
-            return self.reject_label
-        kinds = set(map(type, classes.tolist()))
-        return "reject" if kinds <= {str, np.str_, bool} else -1
 
     def _store(self, parts, y_id):
         super()._store(parts, y_id)

@@ -276,16 +276,6 @@ class Parts(namedtuple("Parts", "estimator risk_detector ood_detector")):
                 check_nested_ood_labels(name, estimator, data.y, owner)
         return self
 
-    def check_frozen(self):
-        """Raise if a part is to be fitted on the samples that choose the rule."""
-        for name in self.learning():
-            raise ValueError(
-                f"calibration='same' needs frozen parts, but {name} would be fitted on "
-                "the samples that choose the rule. Put a fitted one in "
-                "sklearn.frozen.FrozenEstimator, or hold samples out with "
-                "calibration=0.3."
-            )
-
     def learning(self):
         """Return the names of the parts that are fitted on samples."""
         return [

@@ -228,7 +228,13 @@ class SelectivePredictor(Decisions):
         is_classifier = hasattr(self, "reject_label")
         data.check_guarantee(self.guarantee, solver, certificate, is_classifier)
         if isinstance(self.calibration, str):
-            parts.check_frozen()
+            for name in parts.learning():
+                raise ValueError(
+                    f"calibration='same' needs frozen parts, but {name} would be "
+                    "fitted on the samples that choose the rule. Put a fitted one in "
+                    "sklearn.frozen.FrozenEstimator, or hold samples out with "
+                    "calibration=0.3."
+                )
         elif certificate is not None and is_cross_fitted(self.calibration):
             raise ValueError(
                 f"guarantee={self.guarantee!r} needs calibration samples scored by the "
