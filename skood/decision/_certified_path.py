@@ -297,22 +297,11 @@ def ascending(first, sizes, scales, delta):
         elif test.kind == "tpr_min":
             spread = math.sqrt(test.limit * (1 - test.limit) / max(n_id, 1))
             start = max(start, test.limit + 3 * spread)
-    starts = start, max(start, other)
-    return _with_starts(first, 0.0, lam, scales, fraction, starts, _WEIGHTS)
-
-
-def _with_starts(first, theta, lam, scales, accepted, starts, weights):
-    """Return the `Path` of thresholds, and the weights of candidates.
-
-    The starts are where fractions of the samples are `accepted`.
-    """
-    of_candidates = np.zeros(lam.size)
-    for start, weight in zip(starts, weights, strict=True):
-        k = min(np.searchsorted(accepted, start), lam.size - 1)
-        of_candidates[k] += weight
-    counts = [first.counts(theta, lam, scales)[0]]
-    candidates = list(zip(repeat(theta), lam.tolist(), repeat(scales)))
-    return Path(candidates, counts), of_candidates
+    weights = np.zeros(lam.size)
+    for low, weight in zip((start, max(start, other)), _WEIGHTS, strict=True):
+        weights[min(np.searchsorted(fraction, low), lam.size - 1)] += weight
+    counts = [first.counts(0.0, lam, scales)[0]]
+    return Path(list(zip(repeat(0.0), lam.tolist(), repeat(scales))), counts), weights
 
 
 def _at_fractions(projected, fractions):
@@ -356,9 +345,12 @@ def by_answers(first, theta, scales):
     """Return a `Path` from few to many answers in an order, and its weights."""
     projected = first.samples.project(theta, scales)
     lam, accepted = _at_fractions(projected, _ANSWERED)
-    starts = _MIXTURE_STARTS
-    weights = [1 / len(starts)] * len(starts)
-    return _with_starts(first, theta, lam, scales, accepted, starts, weights)
+    weights = np.zeros(lam.size)
+    for start in _MIXTURE_STARTS:
+        at = min(np.searchsorted(accepted, start), lam.size - 1)
+        weights[at] += 1 / len(_MIXTURE_STARTS)
+    counts = [first.counts(theta, lam, scales)[0]]
+    return Path(list(zip(repeat(theta), lam.tolist(), repeat(scales))), counts), weights
 
 
 def _front(margin, objective):
