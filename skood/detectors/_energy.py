@@ -44,7 +44,8 @@ class Energy(OutputDetector):
         else the CPU. A network runs on the device of its classifier.
 
     contamination : float, default=0.05
-        Fraction of new ID samples to reject.
+        Fraction of new ID samples to reject. With more than 5,000 training samples
+        the threshold is estimated from 5,000, drawn with a fixed seed.
 
     ood_label : int or str, default=-1
         Label of known OOD samples in ``y``; they are left out of the fit.

@@ -53,7 +53,7 @@ from skood.utils._weights import weighted
 _FLOAT32_TOLERANCE = 1e-5
 
 # Samples that a thread searches at a time.
-_SEARCH_SAMPLES = 512
+_SEARCH_SAMPLES = 1024
 
 # MiB of distances that scikit-learn uses at a time for other metrics.
 _WORKING_MEMORY = 64
@@ -136,9 +136,9 @@ class KNN(OutputDetector):
         the CPU. A network runs on the device of its classifier.
 
     contamination : float, default=0.05
-        Fraction of new ID samples to reject. With more than 2,000 training samples
-        the threshold is estimated from 2,000, drawn with a fixed seed: the standard
-        error of the rejected fraction is then 0.005 at a `contamination` of 0.05.
+        Fraction of new ID samples to reject. With more than 1,000 training samples
+        the threshold is estimated from 1,000, drawn with a fixed seed: the standard
+        error of the rejected fraction is then 0.007 at a `contamination` of 0.05.
 
     ood_label : int or str, default=-1
         Label of known OOD samples in ``y``; they are left out of the fit.
@@ -213,8 +213,8 @@ class KNN(OutputDetector):
     _needs: ClassVar[frozenset] = frozenset({"features"})
     _sparse: ClassVar[str | None] = "kept"
     _device: Any = "cpu"  # only torch uses a GPU, where the bank stays
-    # Each score is a search in the bank: a standard error sqrt(.05 * .95 / n) of .005.
-    _max_offset_samples = 2000
+    # Each score is a search in the bank: a standard error sqrt(.05 * .95 / n) of .007.
+    _max_offset_samples = 1000
 
     def __init__(
         self,

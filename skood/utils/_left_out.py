@@ -76,6 +76,23 @@ def drawn_copies(keys, weight=None, limit=MAX_OFFSET_ROWS):
     return indices[drawn], None if copy_weights is None else copy_weights[drawn]
 
 
+def drawn_in_order(n_samples, weight=None, limit=MAX_OFFSET_ROWS):
+    """Return samples for the threshold as `drawn_copies`, without their keys.
+
+    For scores that depend on no other sample: the draw is by the positions, so that no
+    other sample is looked at.
+    """
+    n_copies = n_samples if weight is None else int(unit_counts(weight).sum())
+    if n_copies <= limit:
+        return np.arange(n_samples), weight
+    numbers = np.random.RandomState(0).random_sample(n_copies)
+    drawn = np.sort(np.argpartition(numbers, limit)[:limit])
+    if weight is None:
+        return drawn, None
+    indices, copy_weights = units(weight)
+    return indices[drawn], copy_weights[drawn]
+
+
 @dataclass(frozen=True)
 class LeftOutFold:
     """Copies that are scored by a fit without them: ``positions`` in `drawn`.

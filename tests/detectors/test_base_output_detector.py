@@ -18,7 +18,7 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.model_selection import GridSearchCV
 from sklearn.neural_network import MLPClassifier
 from sklearn.pipeline import make_pipeline
-from sklearn.preprocessing import StandardScaler
+from sklearn.preprocessing import FunctionTransformer, StandardScaler
 from sklearn.svm import OneClassSVM
 from sklearn.utils import get_tags
 
@@ -31,6 +31,7 @@ from skood.detectors import (
     MSP,
     Energy,
     Entropy,
+    GradNorm,
     KLMatching,
     Mahalanobis,
     MaxLogit,
@@ -40,9 +41,12 @@ from skood.detectors import (
 )
 from skood.exceptions import SkoodWarning
 from skood.nn import LinearHead, pretrained
+from skood.nn._shared_forward import shared_outputs
+from skood.utils._left_out import drawn_in_order
 from skood.utils._torch import is_tensor, row_chunks
 from tests._instances import output_detectors
 from tests._loops import looped
+from tests._thresholds import middle_of_gap
 from tests.nn._outputs import read
 
 READ_LOGITS = [MSP(temperature=2.0), MaxLogit(), Energy(temperature=0.5), Entropy()]
@@ -410,3 +414,41 @@ def test_head_is_fitted_on_the_host(gpu):
     expected = ViM().fit(X, y).score_samples(X)
     scores = ViM().fit(torch.from_numpy(X), y).score_samples(torch.from_numpy(X))
     np.testing.assert_allclose(scores, expected)
+
+
+@pytest.mark.parametrize("detector", [*READ_LOGITS, GEN(), GradNorm()], ids=repr)
+def test_threshold_of_logits_runs_the_classifier_on_5000_samples(detector):
+    rng = np.random.default_rng(0)
+    X, coef = rng.normal(size=(9_000, 4)), rng.normal(size=(3, 4))
+    n_seen = []
+    steps = FunctionTransformer(lambda X: n_seen.append(len(X)) or X), LinearHead(coef)
+    network = FrozenEstimator(make_pipeline(*steps).fit(X[:9], np.arange(9) % 3))
+    n_seen.clear()
+    detector = clone(detector).set_params(estimator=network).fit(X, np.arange(9000) % 3)
+    assert sum(n_seen) == 5000
+    scores = detector.score_samples(X)
+    expected = middle_of_gap(scores[drawn_in_order(9000)[0]], 0.05)
+    assert detector.offset_ == pytest.approx(expected, rel=1e-12)
+    # five standard errors of the level of a quantile of 5,000 samples
+    assert abs(np.mean(scores < detector.offset_) - 0.05) < 0.0155
+
+
+def test_threshold_of_logits_in_any_container():
+    rng = np.random.default_rng(1)
+    X, coef = rng.normal(size=(6_000, 4)), rng.normal(size=(3, 4))
+    head = FrozenEstimator(LinearHead(coef))
+    expected = MSP(head).fit(X).offset_
+    frame = pd.DataFrame(X)
+    batches = torch.utils.data.TensorDataset(torch.from_numpy(X))
+    for samples in (frame, torch.from_numpy(X), sparse.csr_array(X), batches):
+        assert MSP(head).fit(samples).offset_ == pytest.approx(expected, rel=1e-12)
+    assert MSP().fit(X @ coef.T).offset_ == pytest.approx(expected, rel=1e-12)
+    with shared_outputs([MSP(head), Energy(head)]):
+        Energy(head).fit(X)
+        assert MSP(head).fit(X).offset_ == pytest.approx(expected, rel=1e-12)
+    # weights equal repeated samples
+    weight = rng.integers(0, 3, size=len(X))
+    repeated = MSP(head).fit(np.repeat(X, weight, axis=0)).offset_
+    detector = MSP(head).fit(X, sample_weight=weight)
+    assert detector.offset_ == pytest.approx(repeated, rel=1e-12)
+    assert repeated != expected

@@ -394,7 +394,7 @@ def test_device_that_is_not_there():
         KNN(n_neighbors=2, algorithm="torch", device="abacus").fit(_data()[0])
 
 
-def test_threshold_is_estimated_from_at_most_2000_samples(monkeypatch):
+def test_threshold_is_estimated_from_at_most_1000_samples(monkeypatch):
     scored = []
     original = module.kth_distances
     monkeypatch.setattr(
@@ -406,10 +406,10 @@ def test_threshold_is_estimated_from_at_most_2000_samples(monkeypatch):
     )
     X = np.random.default_rng(0).normal(size=(6_000, 2))
     knn = KNN(n_neighbors=5, normalize=False, contamination=0.05).fit(X)
-    assert sum(scored) == 2000
+    assert sum(scored) == 1000
     rejected = np.mean(knn.predict(X) == -1)
-    # five standard errors of the level of a quantile estimated from 2,000 rows
-    assert abs(rejected - 0.05) < 5 * np.sqrt(0.05 * 0.95 / 2000)
+    # five standard errors of the level of a quantile estimated from 1,000 samples
+    assert abs(rejected - 0.05) < 5 * np.sqrt(0.05 * 0.95 / 1000)
     assert knn.fit(X).offset_ == KNN(n_neighbors=5, normalize=False).fit(X).offset_
 
 
@@ -420,7 +420,7 @@ def test_threshold_sees_all_classes_that_take_turns():
     X = rng.normal(size=(10_000, 2)) * np.where(y, 10.0, 1.0)[:, None] + 50 * y[:, None]
     knn = KNN(n_neighbors=5, normalize=False).fit(X, y)
     rejected = np.mean(knn.predict(X[:3000]) == -1)
-    assert abs(rejected - 0.05) < 5 * np.sqrt(0.05 * 0.95 / 2000)
+    assert abs(rejected - 0.05) < 5 * np.sqrt(0.05 * 0.95 / 1000)
 
 
 def test_pickle_holds_the_bank_once(algorithm):

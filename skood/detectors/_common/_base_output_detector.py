@@ -47,6 +47,7 @@ from skood.utils._left_out import (
     UNUSED,
     compared_samples,
     drawn_copies,
+    drawn_in_order,
     folds,
     is_fixed,
     rescaled,
@@ -61,7 +62,12 @@ from skood.utils._memory_maps import (
     row_blocks,
     without,
 )
-from skood.utils._metaestimators import fit_wrapped, n_rows, wrapped_tags
+from skood.utils._metaestimators import (
+    fit_wrapped,
+    n_rows,
+    take_rows,
+    wrapped_tags,
+)
 from skood.utils._optional import import_pandas
 from skood.utils._parallel import NO_LIMIT, ONE_THREAD, one_thread
 from skood.utils._param_validation import Classifier, fit_context
@@ -137,8 +143,7 @@ class OutputDetector(BaseDetector):
     # Whether covariances were shrunk, for few samples.
     _shrinks: Any = False
 
-    # Number of training samples for the threshold, drawn with a fixed seed. None, or
-    # for detectors that do not learn: all.
+    # Number of training samples for the threshold, drawn with a fixed seed. None: all.
     _max_offset_samples: ClassVar[int | None] = MAX_OFFSET_ROWS
 
     # Sums over samples, and a random sample of them, see `partial_fit`.
@@ -195,6 +200,9 @@ class OutputDetector(BaseDetector):
             if not isinstance(self.estimator, FrozenEstimator):
                 X = in_memory(X)
             self.estimator_ = self._fit_estimator(X, y, sample_weight)
+            if self._runs_on_few(X):
+                drawn, sample_weight = drawn_in_order(n_rows(X), sample_weight)
+                X, y = take_rows(X, drawn), None if y is None else y[drawn]
         outputs = self._all_outputs(X)
         if sample_weight is not None:
             outputs = outputs.weighted(sample_weight)
@@ -212,6 +220,15 @@ class OutputDetector(BaseDetector):
             return self._refitted_scores(X, y, sample_weight)
         with few_threads:
             return self._training_scores(outputs, y)
+
+    def _runs_on_few(self, X):
+        """Return whether only samples for the threshold need the classifier's outputs.
+
+        Not where other detectors share the outputs of all samples.
+        """
+        if self._learns or is_lazy(X) or not is_fixed(self.estimator):
+            return False
+        return make_network(self.estimator_).memory is None
 
     def _fit_estimator(self, X, y, sample_weight=None):
         """Fit the classifier; store the names of columns if the classifier does not."""
@@ -391,7 +408,7 @@ class OutputDetector(BaseDetector):
                     outputs.content, outputs.weight, self._max_offset_samples
                 )
             else:
-                drawn, copy_weights = np.arange(outputs.n_samples), outputs.weight
+                drawn, copy_weights = drawn_in_order(outputs.n_samples, outputs.weight)
             scores = self._left_out_scores(outputs, y, drawn, copy_weights)
         if hasattr(self, "_sample") and not hasattr(self, "partial_fit"):
             del self._sample  # no more samples can be added

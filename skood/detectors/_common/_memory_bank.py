@@ -47,7 +47,7 @@ _CANDIDATES = 100
 _BANK_FRACTION = 256
 
 # Bytes of products of samples and a part of the bank, in a search for candidates.
-_SEARCH_BYTES = 8 * 2**20
+_SEARCH_BYTES = 16 * 2**20
 
 
 def like_bank(features, bank):
@@ -181,11 +181,18 @@ def kth_distances(queries, bank, halves, n_neighbors, omit=None):
         candidates = _candidates(queries, size, bank, halves, n_neighbors, omit)
     if candidates is None:
         return None
-    query_index, columns = candidates
+    query_index, columns, gaps, error = candidates
     if len(queries) == 1:  # for the speed of small calls
         distances = lengths(queries - bank[columns].astype(np.float64))
         distances.partition(n_neighbors - 1)
         return distances[n_neighbors - 1 : n_neighbors]
+    order = np.lexsort((gaps, query_index))
+    first = np.searchsorted(query_index[order], np.arange(len(queries)))
+    # two errors below the k-th, a sample is nearer, whatever its distance
+    least = gaps[order[first + n_neighbors - 1]] - 2 * error
+    is_nearer = gaps < least[query_index]
+    rank = n_neighbors - 1 - np.bincount(query_index[is_nearer], minlength=len(queries))
+    query_index, columns = query_index[~is_nearer], columns[~is_nearer]
     distances = np.empty(len(query_index))
     for block in row_chunks(len(query_index), 16 * bank.shape[1], UNIT_BYTES):
         distances[block] = distances_to(
@@ -193,13 +200,16 @@ def kth_distances(queries, bank, halves, n_neighbors, omit=None):
         )
     order = np.lexsort((distances, query_index))
     first = np.searchsorted(query_index[order], np.arange(len(queries)))
-    return distances[order[first + n_neighbors - 1]]
+    return distances[order[first + rank]]
 
 
 def _candidates(queries, size, bank, halves, k, omit):
-    """Return rows and columns of distances that may be at most the k-th, or None."""
-    per_row = bank.dtype.itemsize * len(queries)
-    tiles = list(row_chunks(len(bank), per_row, _SEARCH_BYTES))
+    """Return rows and columns of distances that may be at most the k-th, or None.
+
+    Also returns half their squares, less those of the rows, and bounds of their errors.
+    """
+    n = len(queries)
+    tiles = list(row_chunks(len(bank), bank.dtype.itemsize * n, _SEARCH_BYTES))
     if len(tiles) > 1 and 4 * k > tiles[0].stop:
         return None
     cast_queries = queries.astype(bank.dtype, copy=False)
@@ -209,8 +219,8 @@ def _candidates(queries, size, bank, halves, k, omit):
     kind, n_features = np.finfo(bank.dtype), bank.shape[1]
     error = kind.eps * (n_features / 2 + 4) * length * longest
     error += n_features * kind.tiny  # products may underflow
-    n_left = len(queries) * (max(_CANDIDATES, len(bank) // _BANK_FRACTION) + k)
-    least = np.empty((0, len(queries)), dtype=bank.dtype)
+    n_left = n * (max(_CANDIDATES, len(bank) // _BANK_FRACTION) + k)
+    least = np.empty((0, n), dtype=bank.dtype)
     near_pairs = []
     for tile in tiles:
         # products with the bank on the left take less time
@@ -229,17 +239,21 @@ def _candidates(queries, size, bank, halves, k, omit):
         limit = least.max(axis=0) + 2 * error
         if not np.isfinite(limit).all():
             return None
-        near = np.flatnonzero(gaps <= limit)
+        near = np.flatnonzero(minima <= limit)
+        if len(near) > n_left:
+            return None
+        near = (near + np.arange(0, cut * n, minima.size)[:, None]).ravel()
+        near = near[gaps.ravel()[near] <= limit[near % n]]
+        rest = np.flatnonzero(gaps[cut:] <= limit) + cut * n
+        near = np.concatenate([near, rest])
         n_left -= len(near)
         if n_left < 0:
             return None
-        columns, query_index = divmod(near, len(queries))
+        columns, query_index = divmod(near, n)
         near_pairs.append((query_index, columns + tile.start, gaps.ravel()[near]))
-    if len(near_pairs) == 1:
-        return near_pairs[0][:2]
     query_index, columns, gaps = map(np.concatenate, zip(*near_pairs, strict=True))
     near = gaps <= limit[query_index]
-    return query_index[near], columns[near]
+    return query_index[near], columns[near], gaps[near], error
 
 
 def distances_to(bank, nearest, queries):
