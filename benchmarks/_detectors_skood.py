@@ -29,6 +29,7 @@ class Method:
 
 METHODS = (
     Method("MSP", "logits"),
+    Method("MSPHead", "head"),
     Method("MaxLogit", "logits"),
     Method("Energy", "logits"),
     Method("Entropy", "logits"),
@@ -118,7 +119,7 @@ def skood(method, inputs, device="cpu"):
         import skood.rectifiers as rectifiers
     except ImportError:
         rectifiers = None
-    name = method.name.removesuffix("Energy") or method.name
+    name = method.name.removesuffix("Head").removesuffix("Energy") or method.name
     found = getattr(detectors, name, getattr(rectifiers, name, None))
     if found is None:
         return None

@@ -452,3 +452,16 @@ def test_threshold_of_logits_in_any_container():
     detector = MSP(head).fit(X, sample_weight=weight)
     assert detector.offset_ == pytest.approx(repeated, rel=1e-12)
     assert repeated != expected
+
+
+def test_threshold_of_logits_runs_a_refitted_classifier_on_few_samples():
+    rng = np.random.default_rng(2)
+    X, y = rng.normal(size=(6_000, 4)), np.arange(6000) % 3
+    X[np.arange(6000), y] += 2.0
+    n_seen = []
+    count = FunctionTransformer(lambda X: n_seen.append(len(X)) or X)
+    detector = MSP(make_pipeline(count, LogisticRegression())).fit(X, y)
+    # fit, outputs, fit without a sixth, its scores, and both on common samples
+    assert n_seen == [6000, 5000, 5000, 1000, 1000, 1000]
+    rejected = np.mean(detector.predict(X) == -1)
+    assert abs(rejected - 0.05) < 5 * np.sqrt(0.05 * 0.95 / 1000)

@@ -200,12 +200,14 @@ class OutputDetector(BaseDetector):
             if not isinstance(self.estimator, FrozenEstimator):
                 X = in_memory(X)
             self.estimator_ = self._fit_estimator(X, y, sample_weight)
-            if self._runs_on_few(X):
-                drawn, sample_weight = drawn_in_order(n_rows(X), sample_weight)
-                X, y = take_rows(X, drawn), None if y is None else y[drawn]
-        outputs = self._all_outputs(X)
-        if sample_weight is not None:
-            outputs = outputs.weighted(sample_weight)
+        samples, weight = X, sample_weight
+        if self._runs_on_few(X):
+            drawn, weight = drawn_in_order(n_rows(X), sample_weight)
+            if len(drawn) < n_rows(X) or weight is not sample_weight:
+                samples = take_rows(X, drawn)
+        outputs = self._all_outputs(samples)
+        if weight is not None:
+            outputs = outputs.weighted(weight)
         # labels of torch data have been loaded by now
         if y is None and type(X) is not np.ndarray and is_torch_data(X):
             _, y, self._id_indices = self._id_samples(X, X.labels())
@@ -226,7 +228,7 @@ class OutputDetector(BaseDetector):
 
         Not where other detectors share the outputs of all samples.
         """
-        if self._learns or is_lazy(X) or not is_fixed(self.estimator):
+        if self._learns or self.estimator is None or is_lazy(X):
             return False
         return make_network(self.estimator_).memory is None
 
@@ -530,6 +532,10 @@ class OutputDetector(BaseDetector):
                 )
 
         def score(other, left_out, copy_weights):
+            if self._runs_on_few(X):
+                outputs = other._all_outputs(take_rows(X, left_out))
+                other._fit_outputs(outputs, y)
+                return weighted(other._scores(outputs), copy_weights)
             whole = other._all_outputs(X).keyed(keys)
             if sample_weight is not None:
                 whole = whole.weighted(sample_weight)

@@ -121,10 +121,9 @@ def added_features(sums, chunk):
         gaps = as_double(features) - chunk.asarray(origin)
         added = asarray_like(chunk.weight, gaps) @ gaps
         return origin, count + chunk.weight.sum(), plus(total, added)
-    if features.dtype == xp.float32:
-        # Sums of float32 features are exact in float64; a product is faster than `sum`.
-        ones = as_double(xp.ones_like(features[:, 0]))
-        added = ones @ as_double(features) - chunk.n_samples * chunk.asarray(origin)
+    if features.dtype == xp.float32:  # whose sums are exact in float64
+        total_of_chunk = xp.sum(features, axis=0, dtype=xp.float64)
+        added = total_of_chunk - chunk.n_samples * chunk.asarray(origin)
     else:
         added = xp.sum(features - chunk.asarray(origin), axis=0)
     return origin, count + chunk.n_samples, plus(total, added)
