@@ -1,7 +1,7 @@
 """The methods of ``benchmarks/detectors.py`` in other libraries.
 
 One class per library, one function per method that it has, under our name for it;
-each returns a `Job`. The libraries are imported only when asked for.
+each returns a `Job`. The libraries are imported only when requested.
 """
 
 # Authors: The skood developers

@@ -10,8 +10,8 @@ some standard errors ("slack") of all samples of the kind concerned::
     python benchmarks/certificates.py
     python benchmarks/certificates.py --slack 6 --draws 300 --populations ties groups
 
-Printed are, for each population and slack, the share of draws for which a rule is
-certified, the share of draws for which the certified rule breaks a bound, and the mean
+Printed are, for each population and slack, the fraction of draws for which a rule is
+certified, the fraction for which the certified rule breaks a bound, and the mean
 selective risk of certified rules over the risk of the best rule on the same samples
 (that keeps the bounds within their groups), which has no guarantee; with OK or missed
 for each target:
@@ -26,17 +26,17 @@ Other tables, each printed with ``--parts NAME``:
 - "large": the bounds of a slack of 6 with ten times the samples; the risk is at most
   1.12 times the plug-in risk;
 - "improvement": the largest coverage at the selective risk of a rule with a TPR of 0.7;
-- "splits": the certified share for other shares of the samples that choose;
-- "power": of single tests, where a bound holds with some slack, beside other tests;
-- "shift": importance weights, the precision in use from unlabeled samples, and
-  intervals of the share of OOD samples;
+- "splits": the certified fraction for other fractions of the samples that choose;
+- "power": of single tests, where a bound holds with some slack, against other tests;
+- "shift": importance weights, the precision at deployment from unlabeled samples, and
+  intervals of the fraction of OOD samples;
 - "mixture": the error rate among all answers, of samples drawn as one mixture, for
   simulated answers of a language model. Right and wrong answers have a confidence and a
-  distance; off-topic ones are never right. Beside ``certify`` are grids of 49
+  distance; off-topic ones are never right. Next to ``certify`` are grids of 49
   confidences, and of 9 confidences and 8 distances, quantiles of the samples, with
   binomial p-values by Holm's procedure and the most right answers, and MAPIE's
   ``BinaryClassificationController`` on the second grid where it is installed. The
-  answered share is the mean over all draws, 0 without a rule. Certified: at most .05
+  answered fraction is the mean over all draws, 0 without a rule. Certified: at most .05
   less often than by the better grid; answered: at least 1.15 times as often;
 - "attacks": violations of bounds on the error rate that hardly any rule keeps: waves of
   errors, ties, heavy tails, few OOD samples, only errors, losses in [0, L], bounds near
@@ -101,14 +101,14 @@ class Population(NamedTuple):
     n_ood: int = 1000
 
 
-def _normal(rng, n_groups=1, n_sources=1, base=1.0, slope=1.5, share=0.3):
+def _normal(rng, n_groups=1, n_sources=1, base=1.0, slope=1.5, fraction=0.3):
     group, source = (
         rng.integers(n_groups, size=SIZE),
         rng.integers(n_sources, size=SIZE),
     )
     a, b = rng.normal(size=(2, SIZE)) + 0.1 * group
     a_ood, b_ood = rng.normal([[0.5], [2.0]], size=(2, SIZE)) + 0.1 * source
-    loss = rng.random(SIZE) < share / (1 + np.exp(base - slope * a))
+    loss = rng.random(SIZE) < fraction / (1 + np.exp(base - slope * a))
     return (a, b, loss.astype(float), group), (a_ood, b_ood, source)
 
 
@@ -135,8 +135,8 @@ def populations():
     (a, b, _, group), outside = _normal(rng)
     wave = rng.random(SIZE) < 0.15 + 0.12 * np.sin(3 * a)
     found["non-monotone"] = Population((a, b, wave.astype(float), group), outside)
-    found["rare errors"] = Population(*_normal(rng, base=2.0, share=0.06))
-    found["frequent errors"] = Population(*_normal(rng, base=0.0, share=0.9))
+    found["rare errors"] = Population(*_normal(rng, base=2.0, fraction=0.06))
+    found["frequent errors"] = Population(*_normal(rng, base=0.0, fraction=0.9))
     (a, b, _, group), outside = _normal(rng)
     mean = 0.3 / (1 + np.exp(1.0 - 1.5 * a))
     loss = rng.beta(4 * mean, 4 * (1 - mean))
@@ -225,7 +225,7 @@ def best_on(rule, data, labels):
 
 
 def draws(population, slack, n_draws, seed, times=1, **options):
-    """Return the shares of certified and broken rules, and the ratio of the risks."""
+    """Return fractions of certified and broken rules, and the ratio of the risks."""
     rule, rng = bounds(population, slack), np.random.default_rng(seed)
     n_certified = n_broken = 0
     risks: list = []
@@ -260,31 +260,31 @@ class Targets:
 
 
 def violations(args, targets):
-    """Print the shares for all populations."""
+    """Print the fractions for all populations."""
     chance = DELTA + 2 * math.sqrt(DELTA * (1 - DELTA) / args.draws)
     print(f"delta = {DELTA}, {args.draws} draws")
     print(f"{'population':<17}{'slack':>6}{'certified':>10}{'violated':>9}{'risk':>7}")
     everything = populations()
     for slack in args.slack:
-        shares, ratios = [], []
+        fractions, ratios = [], []
         for name in args.populations or everything:
             found = draws(everything[name], slack, args.draws, args.seed)
-            share, violated, ratio = found
-            shares.append(share)
+            fraction, violated, ratio = found
+            fractions.append(fraction)
             ratios.append(ratio)
             verdicts = f"violated {targets.verdict(violated, chance)}"
             if slack in CERTIFIED:
                 least = CERTIFIED[slack][1]
-                verdict = targets.verdict(share, least, at_most=False)
+                verdict = targets.verdict(fraction, least, at_most=False)
                 verdicts += f", certified {verdict}"
                 verdicts += f", risk {targets.verdict(ratio, LARGEST)}"
             print(
-                f"{name:<17}{slack:>6g}{share:>10.3f}{violated:>9.3f}{ratio:>7.3f}  "
+                f"{name:<17}{slack:>6g}{fraction:>10.3f}{violated:>9.3f}{ratio:>7.3f}  "
                 f"{verdicts}",
                 flush=True,
             )
         if slack in CERTIFIED and not args.populations:
-            mean, usual = np.mean(shares), int(np.sum(np.array(ratios) <= USUAL))
+            mean, usual = np.mean(fractions), int(np.sum(np.array(ratios) <= USUAL))
             print(
                 f"mean certified {mean:.3f} "
                 f"{targets.verdict(mean, CERTIFIED[slack][0], at_most=False)}; risk at "
@@ -294,15 +294,15 @@ def violations(args, targets):
 
 
 def large(args, targets):
-    """Print shares and risks for ten times the samples, at a slack of 6 before."""
+    """Print fractions and risks for ten times the samples, at a slack of 6 before."""
     print(f"ten times the samples, {args.draws // 4} draws: certified, violated, risk")
     chance = DELTA + 2 * math.sqrt(DELTA * (1 - DELTA) / max(1, args.draws // 4))
     everything = populations()
     for name in args.populations or everything:
         found = draws(everything[name], 6, max(1, args.draws // 4), args.seed, 10)
-        share, violated, ratio = found
+        fraction, violated, ratio = found
         print(
-            f"{name:<17}{share:>10.3f}{violated:>9.3f}{ratio:>7.3f}  "
+            f"{name:<17}{fraction:>10.3f}{violated:>9.3f}{ratio:>7.3f}  "
             f"violated {targets.verdict(violated, chance)}, "
             f"risk {targets.verdict(ratio, 1.12)}",
             flush=True,
@@ -319,7 +319,7 @@ def improvement(args, targets):
         a, b, loss, _ = population.id
         score = a / np.std(a) + b / np.std(b)
         risk = loss[score <= np.quantile(score, 0.7)].mean()
-        rule, shares, n_broken, plug_in = BoundedImprovement(risk), [], 0, []
+        rule, fractions, n_broken, plug_in = BoundedImprovement(risk), [], 0, []
         for k in range(args.draws):
             data, _ = drawn(population, rng)
             best = solve(
@@ -336,19 +336,20 @@ def improvement(args, targets):
             except NotCertifiableError:
                 continue
             inside = point.accept(a, b)
-            shares.append(inside.mean())
+            fractions.append(inside.mean())
             n_broken += loss[inside].mean() > risk + 1e-12
         violated = n_broken / args.draws
-        mean = np.mean(shares) if shares else math.nan
+        mean = np.mean(fractions) if fractions else math.nan
+        certified = len(fractions) / args.draws
         print(
-            f"{name:<17}{len(shares) / args.draws:>10.3f}{violated:>9.3f}{mean:>7.3f}"
+            f"{name:<17}{certified:>10.3f}{violated:>9.3f}{mean:>7.3f}"
             f"{np.mean(plug_in):>7.3f}  violated {targets.verdict(violated, chance)}",
             flush=True,
         )
 
 
 def splits(args, targets):
-    """Print the certified shares at a slack of 6 for other splits."""
+    """Print the certified fractions at a slack of 6 for other splits."""
     everything = populations()
     names = args.populations or ("gauss", "ties", "groups")
     for split in (0.2, 0.3, 0.4, 0.5):
@@ -357,7 +358,7 @@ def splits(args, targets):
             for n in names
         ]
         shown = ", ".join(f"{n} {s[0]:.2f}" for n, s in zip(names, found, strict=True))
-        mean = np.mean([share for share, _, _ in found])
+        mean = np.mean([fraction for fraction, _, _ in found])
         print(f"split {split}: certified {mean:.3f} ({shown})", flush=True)
 
 
@@ -430,7 +431,7 @@ def _cost(rng, slack, n_draws, n=600, t=0.8, risk=0.1, f=0.1):
 
 
 def shift(args, targets):
-    """Print levels and power with weights, and coverage of the share of OOD samples."""
+    """Print levels and power with weights, and coverage of the OOD fraction."""
     chance = DELTA + 2 * math.sqrt(DELTA * (1 - DELTA) / args.draws)
     for tilt, largest in ((0.7, 4.0), (0.9, 6.0)):
         certified, ignored = np.transpose(
@@ -443,11 +444,11 @@ def shift(args, targets):
             flush=True,
         )
     _precision_in_use(args, targets, chance)
-    _shares(args, targets)
+    _fractions(args, targets)
 
 
 def _weighted(args, tilt, largest, slack, n=1167):
-    """Return shares of certified bounds on the TPR, with and without weights.
+    """Return fractions of certified bounds on the TPR, with and without weights.
 
     Some 700 samples certify. A bound with a slack of 0 is just not met.
     """
@@ -476,14 +477,14 @@ def _weighted(args, tilt, largest, slack, n=1167):
     return found / args.draws
 
 
-def _mixture(rng, n, prior, share):
+def _mixture(rng, n, prior, fraction):
     """Return scores of a mixture of ID samples and two sources, and which are OOD."""
-    is_ood, second = rng.random(n) < prior, rng.random(n) < share
+    is_ood, second = rng.random(n) < prior, rng.random(n) < fraction
     return rng.normal(2.5 * is_ood - 0.5 * (is_ood & second), size=(2, n)), is_ood
 
 
 def _precision_in_use(args, targets, chance):
-    """Print how often the precision in use is certified, and violated."""
+    """Print how often the precision at deployment is certified, and violated."""
     rng, found = np.random.default_rng(args.seed), np.zeros(2)
     new, is_ood = _mixture(rng, 200_000, 0.2, 0.7)
     rule, source = BoundedPrecisionRecall(0.95, 0.6), np.repeat([0, 1], 500)
@@ -501,14 +502,14 @@ def _precision_in_use(args, targets, chance):
         found += 1, 1 - is_ood[point.accept(*new)].mean() < 0.95
     certified, violated = found / args.draws
     print(
-        f"precision in use: certified {certified:.2f}, violated {violated:.3f} "
+        f"precision at deployment: certified {certified:.2f}, violated {violated:.3f} "
         f"{targets.verdict(violated, chance)}",
         flush=True,
     )
 
 
-def _shares(args, targets):
-    """Print coverage and width of intervals of the share of OOD samples."""
+def _fractions(args, targets):
+    """Print coverage and width of intervals of the fraction of OOD samples."""
     rng, point = np.random.default_rng(args.seed), OperatingPoint(0.0, 1.2)
     source = np.repeat([0, 1], 500)
     methods = {"counts": {"source_ood": source}, "em": {"method": "em"}}
@@ -526,15 +527,15 @@ def _shares(args, targets):
         if name == "counts":
             verdict = targets.verdict(covered, 0.95, at_most=False)
         print(
-            f"share of OOD samples, {name}: coverage {covered:.3f} of 0.95, width "
+            f"fraction of OOD samples, {name}: coverage {covered:.3f} of 0.95, width "
             f"{width:.3f}  {verdict}",
             flush=True,
         )
 
 
-def answers(rng, share, noise="normal", step=None):
+def answers(rng, fraction, noise="normal", step=None):
     """Return risk score, distance, errors and off-topic answers of a population."""
-    off, (z, *others) = rng.random(SIZE) < share, rng.normal(size=(3, SIZE))
+    off, (z, *others) = rng.random(SIZE) < fraction, rng.normal(size=(3, SIZE))
     if noise == "heavy":  # of the distance
         others[1] = rng.standard_t(1.5, SIZE)
     wrong = off | (rng.random(SIZE) > 1 / (1 + np.exp(-1.2 - 1.6 * z)))
@@ -601,7 +602,7 @@ def by_mapie(sizes, scores, wrong, off, error_max, seed):
     return lambda scores: (scores[:, 0] <= best[0]) & (scores[:, 1] <= best[1])
 
 
-SETTINGS: tuple = (  # share off topic, largest error rate, samples, noise, step
+SETTINGS: tuple = (  # fraction off topic, largest error rate, samples, noise, step
     (0.15, 0.15, 600, "normal", None),
     (0.15, 0.15, 2000, "normal", None),
     (0.05, 0.10, 1000, "normal", None),
@@ -623,8 +624,8 @@ def mixture(args, targets):
     if BinaryClassificationController is not None:
         methods["MAPIE, 9 x 8"] = partial(by_mapie, (9, 8))
     print("error rate among all answers: certified / violated / answered (s.e.)")
-    for share, error_max, n, noise, step in SETTINGS:
-        population = answers(np.random.default_rng(0), share, noise, step)
+    for fraction, error_max, n, noise, step in SETTINGS:
+        population = answers(np.random.default_rng(0), fraction, noise, step)
         results: dict = {}
         for name, method in methods.items():
             rng, cells = np.random.default_rng(args.seed), np.zeros((args.draws, 3))
@@ -640,7 +641,7 @@ def mixture(args, targets):
             shown = " / ".join(
                 f"{x:.3f} ({e:.3f})" for x, e in zip(results[name], errors, strict=True)
             )
-            row = f"{share:g}, {error_max:g}, {n}, {noise}, step {step}"
+            row = f"{fraction:g}, {error_max:g}, {n}, {noise}, step {step}"
             print(f"{row:<36}{name:<15}{shown}", flush=True)
         grids = [results[name] for name in ("49 confidences", "9 x 8")]
         better = max(grids, key=lambda row: (row[0], row[2]))

@@ -1,8 +1,8 @@
 """Error rates, time and memory of the combiners of p-values.
 
 On drawn scores, equicorrelated and normal, with the true p-values where nothing else is
-said, the script prints, at the level 0.05 (TPR: accepted share of ID samples, FPR:
-accepted share of OOD samples)::
+said, the script prints, at the level 0.05 (TPR: accepted fraction of ID samples, FPR:
+accepted fraction of OOD samples)::
 
     python benchmarks/combiners.py
     python benchmarks/combiners.py --quick
@@ -60,7 +60,7 @@ RHOS = (0.0, 0.3, 0.6, 0.9)
 C_M = {7: 2 / 7, 18: 2 / 15}
 SHIFTS = {"sparse": [3, 3, 0, 0, 0, 0, 0], "dense": [1.5] * 7}
 
-# Known shares of accepted samples, by number of detectors, combiner and correlation.
+# Known fractions of accepted samples, by number of detectors, combiner and correlation.
 KNOWN = {
     (7, "BenjaminiHochberg", 0.0): 0.95,
     (7, "DOSStorey", 0.0): 0.9353,
@@ -198,7 +198,7 @@ class Column(BaseEstimator):
 
 
 def accepted_by_level(combiner, m, rho, n, n_new, seed):
-    """Share of new ID samples that an ensemble with a conformal level accepts."""
+    """Fraction of new ID samples that an ensemble with a conformal level accepts."""
     rng = np.random.default_rng(seed)
     scores = draw_scores(rng, n + n_new, m, rho)
     members = [(f"c{j}", FrozenEstimator(Column(j).fit(scores))) for j in range(m)]
@@ -215,15 +215,15 @@ def accepted_by_level(combiner, m, rho, n, n_new, seed):
 
 
 def accepted_nominally(method, combiner, m, n, n_new, seed):
-    """Share of new ID samples that a combiner of p-values accepts."""
+    """Fraction of new ID samples that a combiner of p-values accepts."""
     rng = np.random.default_rng(seed)
     P = conformal_pvalues(rng.random((n_new, m)), rng.random((n, m)), method=method)
     return np.mean(combiner.statistic(P) > ALPHA)
 
 
-def mean_and_error(shares):
+def mean_and_error(fractions):
     """Mean over draws, and its standard error."""
-    return np.mean(shares), np.std(shares, ddof=1) / math.sqrt(len(shares))
+    return np.mean(fractions), np.std(fractions, ddof=1) / math.sqrt(len(fractions))
 
 
 def print_finite_calibration(n_draws, n_jobs):
@@ -268,13 +268,13 @@ def print_conformal_level(n_draws, n_jobs):
         for m in C_M:
             for n in (200, 2000):
                 for rho in RHOS:
-                    shares = parallel(
+                    fractions = parallel(
                         delayed(accepted_by_level)(
                             combiners(m)[name], m, rho, n, 400, (i, n, m)
                         )
                         for i in range(n_draws)
                     )
-                    mean, error = mean_and_error(shares)
+                    mean, error = mean_and_error(fractions)
                     kept = mean >= 1 - ALPHA - 3.3 * error
                     missed |= not kept
                     print(

@@ -56,7 +56,7 @@ listed in ``benchmarks/_gpu_bench.py``. The ceilings are measured first, as by
 ``benchmarks/gpu.py``.
 
 With ``--busy``, the least CPU seconds of our fits and scores with one thread and with
-two are compared instead, on a quiet machine and beside two processes that spin: with
+two are compared instead, on a quiet machine and next to two processes that spin: with
 two threads they are at most 1.3 times as many.
 """
 

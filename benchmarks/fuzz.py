@@ -197,7 +197,7 @@ def _on_purpose(error):
     return frame.filename.startswith(_SOURCES) and _by_raise(error)
 
 
-def judge_error(error):
+def check_error(error):
     """Return what is wrong with an error, or None."""
     if isinstance(error, TooLong):
         return f"took more than {LIMIT:.0f} s of CPU time"
@@ -213,16 +213,16 @@ def judge_error(error):
     return None
 
 
-def _judge_values(values, method, n_samples):
+def _check_values(values, method, n_samples):
     """Return what is wrong with a result, or None."""
     if method == "predict_uncertainty":
         for key in ("total", "aleatoric", "epistemic"):
-            wrong = _judge_values(values[key], f"uncertainty.{key}", n_samples)
+            wrong = _check_values(values[key], f"uncertainty.{key}", n_samples)
             if wrong:
                 return wrong
         return None
     if isinstance(values, list) and values and isinstance(values[0], np.ndarray):
-        wrongs = [_judge_values(one, method, n_samples) for one in values]
+        wrongs = [_check_values(one, method, n_samples) for one in values]
         return next((wrong for wrong in wrongs if wrong), None)
     if hasattr(values, "detach"):
         return f"{method} returned a tensor"
@@ -253,7 +253,7 @@ def _results(estimator, X, y, n_samples):
             continue
         with warnings.catch_warnings():
             values = getattr(estimator, method)(X)
-        wrong = _judge_values(values, method, n_samples)
+        wrong = _check_values(values, method, n_samples)
         passed_on = method == "transform" and get_tags(estimator).input_tags.allow_nan
         if wrong and not (passed_on and wrong == "transform is not finite"):
             return wrong
@@ -341,7 +341,7 @@ def run_case(case):
         except (KeyboardInterrupt, SystemExit):
             raise
         except BaseException as error:
-            wrong = judge_error(error)
+            wrong = check_error(error)
             text = f"{type(error).__name__}: {str(error)[:300]}"
             if os.environ.get("FUZZ_TRACEBACK"):
                 traceback.print_exc()

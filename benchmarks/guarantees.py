@@ -7,8 +7,8 @@ data are calculated from the densities, so that nothing but the choice is random
     python benchmarks/guarantees.py
     python benchmarks/guarantees.py --repetitions 1000 --sizes 400 1000 --seed 1
 
-Printed is, for each way to choose, the share of samples for which it returns a rule,
-the share for which that rule breaks a bound, and its mean rates on new data. The
+Printed is, for each way to choose, the fraction of samples for which it returns a rule,
+the fraction for which that rule breaks a bound, and its mean rates on new data. The
 script fails if a guaranteed rule breaks its bounds more often than `delta` and chance
 (one in 1000) allow, or if the mean rates of those that keep their bounds on average
 are outside of them by more than 3.3 standard errors.
@@ -18,8 +18,8 @@ SAMPLES/CLASSES), few samples of each, and hold samples out for a guaranteed cov
 
     python benchmarks/guarantees.py --sizes --mixtures 1000/100 300/60 500/100
 
-Printed is the share of repetitions in which the coverage of 20,000 new samples is
-below the bound, and its mean. "missed" is a share above `delta` + 2 standard errors,
+Printed is the fraction of repetitions in which the coverage of 20,000 new samples is
+below the bound, and its mean. "missed" is a fraction above `delta` + 2 standard errors,
 or for "expectation" a mean below the bound by more than 2 standard errors.
 
 Last, detectors with a scatter are fitted to few samples (`--scatters`, the number of
@@ -84,7 +84,7 @@ RULE = BoundedTPRFPR(TPR_MIN, FPR_MAX)
 PRECISION = BoundedPrecisionRecall(0.9, TPR_MIN, ood_prior=0.25)
 DELTA = 0.1
 CHANCE = 1e-3
-# the rates of this share of samples are known well enough to judge their mean
+# the rates of this fraction of samples are known well enough to evaluate their mean
 MOST = 0.99
 
 COVERAGE = 0.6
@@ -294,7 +294,7 @@ def scatter_samples(rng, n_samples, n_features, kind):
     return X, y, means @ roots[kind].T
 
 
-def rejected_share(detector, n_samples, n_features, kind, seed, n_new=2000):
+def rejected_fraction(detector, n_samples, n_features, kind, seed, n_new=2000):
     """Return the fraction of new ID samples that a detector of few samples rejects."""
     rng = np.random.default_rng((seed, n_samples))
     X, y, _ = scatter_samples(rng, n_samples, n_features, kind)
@@ -318,11 +318,11 @@ def scatter_table(ratios, n_features, n_jobs, repetitions=25):
         for detector in scatter_detectors(means):
             cells = []
             for n in sizes:
-                shares = Parallel(n_jobs=n_jobs)(
-                    delayed(rejected_share)(detector, n, n_features, kind, seed)
+                fractions = Parallel(n_jobs=n_jobs)(
+                    delayed(rejected_fraction)(detector, n, n_features, kind, seed)
                     for seed in range(repetitions)
                 )
-                mean, error = np.mean(shares), np.std(shares) / math.sqrt(repetitions)
+                mean, error = np.mean(fractions), np.std(fractions) / repetitions**0.5
                 rank = math.floor(0.05 * n)
                 low, high = rank / (n + 1), (rank + 1) / (n + 1)
                 kept = low - 3 * error <= mean <= high + 3 * error

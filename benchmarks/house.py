@@ -187,7 +187,7 @@ def imports():
     return sorted(edges)
 
 
-def room(module):
+def package_of(module):
     """Return the sub-package, or top module, that a module belongs to."""
     return [*module.split("."), ""][1]
 
@@ -209,8 +209,8 @@ def upward_imports():
     return [
         f"{source} imports {target}"
         for source, target, _ in imports()
-        if level.get(room(source), last) < level.get(room(target), last)
-        and room(target)
+        if level.get(package_of(source), last) < level.get(package_of(target), last)
+        and package_of(target)
         and source not in BELOW_ALL
     ]
 
@@ -226,7 +226,7 @@ def private_imports():
     """Return imports of private modules or names from other sub-packages."""
     places = []
     for source, target, name in imports():
-        free = room(target) in (room(source), "utils", "stats", "base", "")
+        free = package_of(target) in (package_of(source), "utils", "stats", "base", "")
         private = any(part.startswith("_") for part in target.split("."))
         private = private or (name.startswith("_") and not name.startswith("__"))
         if private and not free and target not in extension_points():
@@ -630,7 +630,7 @@ def measures():
     yield count("extension points", sorted(extension_points()), 26)
     yield count("classes with more than 3 of ours above", deep_classes())
     yield count("callables with more than 12 parameters", wide_functions())
-    sizes = lines_of(p for n, p in modules().items() if room(n) not in LATER)
+    sizes = lines_of(p for n, p in modules().items() if package_of(n) not in LATER)
     long = [f"{name}: {n}" for name, n in sizes.items() if n > 800]
     yield count("files with more than 800 lines", long)
     yield count("functions that reach into an argument", reaching_functions(), 30)

@@ -76,7 +76,7 @@ def show(what, seconds, note=""):
 
 
 def verdict(what, value, target):
-    """Print a value beside its target, and OK or missed."""
+    """Print a value next to its target, and OK or missed."""
     word = "OK" if value <= target else "missed"
     print(f"{what}: {value:.2f} (at most {target}): {word}")
 

@@ -1,9 +1,10 @@
 """Coverage and mean width of every interval that skood prints.
 
 Data are simulated from distributions whose rates, risks and metrics are known, by a
-closed form or from a million samples, and for each kind of data the share of data sets
-is counted whose nominal 95 % interval contains the true value. A row is OK from 0.93 on
-(less two standard errors of the simulation; the column is the plain share). Parts:
+closed form or from a million samples, and for each kind of data the fraction of data
+sets is counted whose nominal 95 % interval contains the true value. A row is OK from
+0.93 on (less two standard errors of the simulation; the column is the plain
+fraction). Parts:
 
 - *report*: `RejectOptionClassifier.report`, rates and risks of 0/1 and graded losses;
 - *ranking*: the tables of `compare`, which are the intervals of `bootstrap_ci` too, for
@@ -60,16 +61,16 @@ class Count:
     def row(self, name, true, intervals, others=None):
         """Print coverage and width of intervals, and of others on the same data."""
         low, high = np.transpose(intervals)
-        share = np.mean((low <= true + 1e-9) & (true - 1e-9 <= high))
+        fraction = np.mean((low <= true + 1e-9) & (true - 1e-9 <= high))
         error = math.sqrt(LEAST * (1 - LEAST) / len(low))
-        verdict = "OK" if share >= LEAST - 2 * error else "missed"
+        verdict = "OK" if fraction >= LEAST - 2 * error else "missed"
         if verdict == "missed":
             self.missed.append(name)
-        text = f"{name:52} {true:7.4f}  {share:.3f} {np.mean(high - low):.4f}"
+        text = f"{name:52} {true:7.4f}  {fraction:.3f} {np.mean(high - low):.4f}"
         if others is not None:
             low, high = np.transpose(others)
-            share = np.mean((low <= true + 1e-9) & (true - 1e-9 <= high))
-            text += f"   {share:.3f} {np.mean(high - low):.4f}"
+            fraction = np.mean((low <= true + 1e-9) & (true - 1e-9 <= high))
+            text += f"   {fraction:.3f} {np.mean(high - low):.4f}"
         print(f"{text:88} {verdict}", flush=True)
 
 
@@ -177,15 +178,15 @@ def ranking_rows(count, options):
     """Measure the intervals of ranking metrics."""
     for kind in options.kinds:
         for area in options.areas:
-            for share in (1 / 2, 5 / 6, 1 / 6):
+            for fraction in (1 / 2, 5 / 6, 1 / 6):
                 rng = np.random.default_rng(0)
                 scores = draw_scores(
-                    kind, area, int(MANY * share), int(MANY * (1 - share)), rng
+                    kind, area, int(MANY * fraction), int(MANY * (1 - fraction)), rng
                 )
                 y = np.repeat([0, -1], [len(s) for s in scores])
                 true = ranking_metrics(y, np.concatenate(scores))
                 for size in options.sizes:
-                    m = round(size * share)
+                    m = round(size * fraction)
                     found = [
                         ranking_intervals(
                             *draw_scores(kind, area, m, size - m, rng), seed

@@ -1,4 +1,4 @@
-"""Microseconds to score one sample, and 32, beside pytorch-ood, faiss and scikit-learn.
+"""Microseconds to score 1 sample, and 32, against pytorch-ood, faiss and scikit-learn.
 
 A service scores samples as they arrive, one by one: what counts is the time of a call,
 where the arithmetic of one sample takes a few microseconds. All rows have 512 features
@@ -13,17 +13,17 @@ a head of 1,000 classes and 2,048 features::
 
 What is printed, per method: the least wall time of a call with 1 and with 32 samples,
 the least mean CPU time of consecutive calls with 1 sample, both times of the peer, and
-OK or missed for each target. ``--busy`` runs two processes beside it that only spin,
+OK or missed for each target. ``--busy`` runs two processes next to it that only spin,
 ``--profile`` prints below each row the functions with the most time of their own, with
 1 and with 32 samples: microseconds and calls in one call. The profiler itself takes
-part of these: shares are more accurate than sums.
+part of these: fractions are more accurate than sums.
 
 The first lines are the cost of scikit-learn's validation of one sample: `check_array`,
 and `validate_data`, which also compares the number of features and their names. The
 targets, in microseconds:
 
 - a detector of logits, features or a head: at most 100 more than `validate_data`, and
-  200 in all; with a larger head, beside the time of its product in NumPy;
+  200 in all; with a larger head, next to the time of its product in NumPy;
 - a detector of logits or a head: 32 samples in less than 1.5 times the time of one;
 - `RejectOptionClassifier.predict`: at most 300 more than its classifier's;
 - `DSDE.predict` of 18 detectors: at most 1,000;
@@ -51,7 +51,7 @@ MARGIN, IN_ALL, GROWTH = 100, 200, 1.5
 # The 18 scores of an ensemble one by one, with their matrices in the cache, sum to 550
 # microseconds, the network takes 25, p-values and level 75. In turns they read 19 MiB,
 # and neither these nor the code stay in the inner caches, so that it takes twice as
-# long: what a product with each of these matrices takes is printed beside.
+# long: what a product with each of these matrices takes is printed next to it.
 REJECTION, ENSEMBLE, SEARCH = 300, 1000, 1.2
 N_BANK = 20_000
 
@@ -60,10 +60,10 @@ HEADS = ("SHE", "NCI", "FDBD", "ViM", "Residual", "NECO", "PNML", "NNGuide")
 FEATURES = ("Mahalanobis", "RelativeMahalanobis", "SSD", "GMM")
 RECTIFIERS = ("ReAct", "VRA", "ASH", "SCALE", "LTS", "DICE")
 OTHERS = ("KNN", "LargeHead", "RejectOptionClassifier", "DSDE")
-# What is small beside the others in the 1.5 times of 32 samples: one product per sample
-# with a matrix of 512 x 256 weights.
+# What is small compared to others in the 1.5 times of 32 samples: one product per
+# sample with a matrix of 512 x 256 weights.
 PRODUCTS = {"ViM", "Residual", "NECO", "PNML", "NNGuide"}
-# What a method cannot do without, whose time alone is printed beside it: products with
+# What a method cannot do without, whose time alone is printed next to it: products with
 # the 8 MiB of the bank of NNGuide, and with the triangles, 10 MiB of 20, of a factor
 # for each class of GMM; the selection of the largest features of each sample.
 LARGE = {"NNGuide": "bank", "GMM": "factors"}
@@ -286,17 +286,17 @@ def detectors(args, table, checks):
             detector = getattr(detectors, name)().fit(Z, y)
         else:
             detector = getattr(detectors, name)(head).fit(Z, y)
-        beside = peer and peer.of(name)
+        other = peer and peer.of(name)
         if name in LARGE:
-            beside = LARGE[name], floor_of(name, detector)
+            other = LARGE[name], floor_of(name, detector)
         label = f"{name} + Energy" if name in RECTIFIERS else name
-        table.row(label, detector.score_samples, Z, beside, targets)
+        table.row(label, detector.score_samples, Z, other, targets)
         if name == "Energy":
             logits = head.predict_logits(Z)
             detector = detectors.Energy().fit(logits)
-            beside = peer and peer.logits()
+            other = peer and peer.logits()
             given = f"{name} of given logits"
-            table.row(given, detector.score_samples, logits, beside, both)
+            table.row(given, detector.score_samples, logits, other, both)
 
 
 def search(args, table):
@@ -316,7 +316,7 @@ def search(args, table):
 
 
 def large_head(args, table, checks):
-    """Time a head of 1,000 classes beside its product."""
+    """Time a head of 1,000 classes next to its product."""
     from sklearn.frozen import FrozenEstimator
 
     from skood.detectors import Energy
@@ -334,7 +334,7 @@ def large_head(args, table, checks):
 
 
 def rejection(args, table):
-    """Time the reject option beside its classifier."""
+    """Time the reject option next to its classifier."""
     import torch
     from sklearn.frozen import FrozenEstimator
     from sklearn.linear_model import LogisticRegression
@@ -426,7 +426,7 @@ def main(argv=None):
     every = (*LOGITS, *HEADS, *FEATURES, *RECTIFIERS, *OTHERS)
     parser.add_argument("--methods", nargs="+", choices=every, default=every)
     parser.add_argument("--threads", type=int, default=1, help="of BLAS (default: 1)")
-    parser.add_argument("--busy", action="store_true", help="beside two that spin")
+    parser.add_argument("--busy", action="store_true", help="next to two that spin")
     parser.add_argument("--seconds", type=float, default=0.3, help="per time")
     parser.add_argument("--profile", action="store_true", help="below each row")
     parser.add_argument("--strict", action="store_true", help="a miss is an error")
@@ -445,8 +445,8 @@ def main(argv=None):
 
     clock = Clock(args.seconds)
     with threadpool_limits(args.threads), spinning(2 if args.busy else 0):
-        beside = "two spinning processes" if args.busy else "nothing"
-        print(f"{args.threads} thread(s) of {os.cpu_count()}, beside {beside}")
+        busy = "two spinning processes" if args.busy else "nothing"
+        print(f"{args.threads} thread(s) of {os.cpu_count()}, next to {busy}")
         checks = validation(clock)
         table = Table(clock, args.profile)
         detectors(args, table, checks)

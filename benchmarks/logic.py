@@ -6,18 +6,18 @@
 
 truth
     A million rows of codes against 43 rules of traffic signs, one for each class,
-    beside the same rules written by hand in NumPy, and as a plain Python loop (on a
+    next to the same rules written by hand in NumPy, and as a plain Python loop (on a
     thousandth of the rows).
 partition
     The logarithm of the partition function by each method: 860 worlds of traffic
     signs; 20 two-valued concepts with 20 constraints on pairs of them, about a million
     worlds; 40 with 40, which only elimination reaches. All that go through must agree.
 weights
-    Weights of the 43 rules fitted to a million rows, beside what Newton's method is
+    Weights of the 43 rules fitted to a million rows, next to what Newton's method is
     meant to replace: ten full-batch epochs of L-BFGS with learning rate 0.01, and how
     far its weights are from the optimum, by the gradient.
 search
-    702 candidates over 13 two-valued concepts, 2,000 rows to judge by: in the listed
+    702 candidates over 13 two-valued concepts, 2,000 rows to evaluate on: in the listed
     order, and by gain.
 overhead
     A batch of 1,000 rows of features by the detector alone, and with the three concepts
@@ -119,7 +119,7 @@ def plain_loop(Z, kb, truth):
 
 
 def part_truth(scale):
-    """How fast rows are judged."""
+    """How fast rows are evaluated."""
     rules, domains, truth = signs()
     took, kb = seconds(lambda: KnowledgeBase(rules, domains))
     report("compile 43 rules", took)

@@ -1,4 +1,4 @@
-"""What metrics, rules with one score and KNN cost, beside an argsort and its peers.
+"""What metrics, rules with one score and KNN cost, against an argsort and its peers.
 
 CPU seconds on one thread, minimum over repeats, for two numbers of samples, half of
 them OOD except for `aurc`. Each line ends with OK, or with "missed" if the ratio to the
@@ -77,7 +77,7 @@ def least_risk(risk_id, loss_id, risk_ood):
 
 
 def searches(n, repeat, seed):
-    """Print what the search of a rule takes beside NumPy, from scores and labels."""
+    """Print what the search of a rule takes next to NumPy, from scores and labels."""
     rng = np.random.default_rng(seed)
     score, y = rng.normal(size=n), rng.integers(0, 10, n)
     y_pred, y_open = (y + (rng.random(n) < 0.2)) % 10, np.where(y == 0, -1, y)
@@ -136,10 +136,10 @@ def nearest_neighbors(n, n_features, repeat, seed):
             ours = seconds(lambda knn=knn, some=some: knn.score_samples(some), repeat)
             best = min(spent[name] for name in peers) if size == 1 else spent["sklearn"]
             verdict = "OK" if ours <= target * best else f"missed ({target:g})"
-            beside = ", ".join(f"{name} {1e3 * t:.2f}" for name, t in spent.items())
+            others = ", ".join(f"{name} {1e3 * t:.2f}" for name, t in spent.items())
             print(
                 f"KNN {n:,} x {n_features}, normalize={normalize}, {size} samples: "
-                f"{1e3 * ours:.2f} ms ({beside})  {verdict}"
+                f"{1e3 * ours:.2f} ms ({others})  {verdict}"
             )
 
 

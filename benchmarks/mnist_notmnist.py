@@ -1,6 +1,6 @@
 """The demo on MNIST against notMNIST, with the numbers that it must reach.
 
-It trains on 7,000 digits and is judged on 3,000 digits and 3,000 letters::
+It trains on 7,000 digits and is evaluated on 3,000 digits and 3,000 letters::
 
     python benchmarks/mnist_notmnist.py --data DIR
 
@@ -23,7 +23,7 @@ MOST_SECONDS = 180.0
 
 
 def checks(result, seconds):
-    """Yield what was asked, in words with numbers, and whether it holds."""
+    """Yield the requirements, in words with numbers, and whether it holds."""
     yield (
         f"accuracy {result.accuracy:.4f} >= {LEAST_ACCURACY}",
         result.accuracy >= LEAST_ACCURACY,

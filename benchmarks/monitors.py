@@ -12,12 +12,12 @@ missed.
 1. speed: samples per second of processor time, in batches and one a call, and the size
    of a pickle;
 2. alarms: streams without a change that raise an alarm, of 10,000 samples and, half as
-   many streams, 100,000; beside it bets on ranks among a fixed calibration set, which
+   many streams, 100,000; next to it bets on ranks among a fixed calibration set, which
    are not valid (a tenth of the streams);
 3. delays: medians from a change after 1,000 samples to the alarm, over streams without
-   an earlier one (a tenth of the streams), beside bets on ranks among a fixed set,
+   an earlier one (a tenth of the streams), next to bets on ranks among a fixed set,
    other bets on sequential ranks (half of these streams) and the e-detector. A stream
-   without an alarm within 10,000 samples counts as infinite; the share of alarms is
+   without an alarm within 10,000 samples counts as infinite; the fraction of alarms is
    printed below 98 %. OOD samples are N(-3, 1), 5 % of them before the change;
 4. late: changes after 10,000 samples, at the first one, and slow ones; both
    alternatives; the mean run length; errors of estimated starts;
@@ -51,9 +51,9 @@ from skood.monitor import (
 SIZES = (60, 300, 1000)
 LEVEL = np.log(100)
 
-# Change: shift, share of OOD samples N(-3, 1) after it (None: never any), medians of a
-# prototype for 60, 300 and 1,000 calibration samples, the shares of alarms, and medians
-# of the e-detector.
+# Change: shift, fraction of OOD samples N(-3, 1) after it (None: never any), medians of
+# a prototype for 60, 300 and 1,000 calibration samples, the fractions of alarms, and
+# medians of the e-detector.
 CHANGES = {
     "mean -0.25": (-0.25, None, (441, 376, 342), (1, 1, 1), (185, 161, 165)),
     "mean -0.5": (-0.5, None, (94, 87, 84), (1, 1, 1), (52, 49, 48)),
@@ -80,18 +80,18 @@ def report(what, value, target=None, good=True, note=""):
         missed.append(what)
 
 
-def report_share(what, found, n_streams):
-    """Report a share of false alarms, at most 1 % up to two standard errors."""
+def report_fraction(what, found, n_streams):
+    """Report a fraction of false alarms, at most 1 % up to two standard errors."""
     limit = 0.01 + 2 * np.sqrt(0.01 * 0.99 / n_streams)
-    share = found / n_streams
-    report(what, f"{share:.2%}", f"<= {limit:.2%}", share <= limit)
+    fraction = found / n_streams
+    report(what, f"{fraction:.2%}", f"<= {limit:.2%}", fraction <= limit)
 
 
-def scores_of(rng, n, shift=0.0, share=None):
+def scores_of(rng, n, shift=0.0, fraction=None):
     """Return normal scores, some of them of OOD samples."""
     scores = rng.normal(size=n) + shift
-    if share is not None:
-        scores -= 3 * (rng.random(n) < share)
+    if fraction is not None:
+        scores -= 3 * (rng.random(n) < fraction)
     return scores
 
 
@@ -136,14 +136,14 @@ def power_mixture(calibration, scores, seed):
 
 
 def delay(path_of, n, change, n_streams, normal=1000, level=LEVEL, **options):
-    """Return the median delay, and the share of streams with an alarm."""
-    shift, share = CHANGES[change][:2]
-    before = None if share is None else 0.05
+    """Return the median delay, and the fraction of streams with an alarm."""
+    shift, fraction = CHANGES[change][:2]
+    before = None if fraction is None else 0.05
     rng, delays = np.random.default_rng(n), []
     for seed in range(n_streams):
         calibration = scores_of(rng, n, 0, before)
         first = scores_of(rng, normal, 0, before)
-        second = scores_of(rng, 10_000, shift, share)
+        second = scores_of(rng, 10_000, shift, fraction)
         path = path_of(calibration, np.r_[first, second], seed, **options)
         rows = np.flatnonzero(path >= level)
         if len(rows) == 0 or rows[0] >= normal:
@@ -151,9 +151,9 @@ def delay(path_of, n, change, n_streams, normal=1000, level=LEVEL, **options):
     return float(np.median(delays)), float(np.isfinite(delays).mean())
 
 
-def as_text(value, share):
+def as_text(value, fraction):
     text = "-" if np.isinf(value) else f"{value:g}"
-    return text if share >= 0.98 else f"{text} ({share:.0%})"
+    return text if fraction >= 0.98 else f"{text} ({fraction:.0%})"
 
 
 # --- tables ---------------------------------------------------------------------------
@@ -207,7 +207,7 @@ def speed(n_streams):
 
 
 def alarms(n_streams):
-    """Share of streams without a change that raise an alarm."""
+    """Fraction of streams without a change that raise an alarm."""
     for length in (10_000, 100_000):
         streams = n_streams if length == 10_000 else max(n_streams // 2, 1)
         for alternative in ("ood", "any"):
@@ -219,7 +219,8 @@ def alarms(n_streams):
                     )
                     monitor.fit(rng.normal(size=n)).update(rng.normal(size=length))
                     found += monitor.alarm_ is not None
-                report_share(f"{alternative}, n={n}, {length} samples", found, streams)
+                what = f"{alternative}, n={n}, {length} samples"
+                report_fraction(what, found, streams)
     streams = max(n_streams // 10, 20)
     for path_of in (on_fixed_set, jumper_on_fixed_set):
         for n in SIZES:
@@ -234,13 +235,14 @@ def alarms(n_streams):
 def delays(n_streams):
     """Delays of the default, of other methods, and with a bounded run length."""
     streams, fewer = max(n_streams // 10, 20), max(n_streams // 20, 20)
-    for change, (_, _, targets, shares, run_lengths) in CHANGES.items():
+    for change, (_, _, targets, fractions, run_lengths) in CHANGES.items():
         for k, n in enumerate(SIZES):
-            value, share = delay(monitored, n, change, streams)
-            error = 2 * np.sqrt(shares[k] * (1 - shares[k]) / streams)
-            good = value <= 1.15 * targets[k] and share >= min(shares[k], 0.98) - error
+            value, fraction = delay(monitored, n, change, streams)
+            error = 2 * np.sqrt(fractions[k] * (1 - fractions[k]) / streams)
+            good = fraction >= min(fractions[k], 0.98) - error
+            good &= value <= 1.15 * targets[k]
             target = f"<= 1.15 * {targets[k]}" if targets[k] < np.inf else "-"
-            report(f"{change}, n={n}", as_text(value, share), target, good)
+            report(f"{change}, n={n}", as_text(value, fraction), target, good)
             invalid, found = delay(on_fixed_set, n, change, streams)
             if change == "OOD 5 to 10 %":
                 report("  (invalid) fixed set", as_text(invalid, found))
@@ -252,10 +254,10 @@ def delays(n_streams):
                 found = delay(other, n, change, fewer)
                 report(f"  sequential ranks, {other.__name__}", as_text(*found))
             options = {"level": np.log(10_000), "guarantee": "run_length"}
-            value, share = delay(monitored, n, change, streams, **options)
+            value, fraction = delay(monitored, n, change, streams, **options)
             good = value <= 1.15 * run_lengths[k]
             target = f"<= 1.15 * {run_lengths[k]}"
-            report("  run length 10,000", as_text(value, share), target, good)
+            report("  run length 10,000", as_text(value, fraction), target, good)
 
 
 def late(n_streams):
@@ -275,14 +277,14 @@ def late(n_streams):
         (1000, "mean -0.25", 379),
         (1000, "mean -0.5", 82),
     ):
-        value, share = delay(monitored, n, change, streams, normal=0)
+        value, fraction = delay(monitored, n, change, streams, normal=0)
         what = f"{change} at the first sample, n={n}"
         if target < 1:
             least = target - 2 * np.sqrt(target * (1 - target) / streams)
-            report(what, f"{share:.0%} found", f">= {least:.0%}", share >= least)
+            report(what, f"{fraction:.0%} found", f">= {least:.0%}", fraction >= least)
         else:
             good = value <= 1.15 * target
-            report(what, as_text(value, share), f"<= 1.15 * {target}", good)
+            report(what, as_text(value, fraction), f"<= 1.15 * {target}", good)
     for change in ("mean -0.5", "OOD 5 to 10 %"):
         found = delay(monitored, 1000, change, streams, alternative="any")
         report(f"{change}, n=1000, any", as_text(*found))
@@ -343,7 +345,7 @@ def rates(n_streams):
             monitor = RateMonitor(quantity="fpr", bound=bound)
             monitor.update_values(rng.random(100_000) < bound)
             found += monitor.alarm_ is not None
-        report_share(f"rate at its bound {bound}, 100,000", found, streams)
+        report_fraction(f"rate at its bound {bound}, 100,000", found, streams)
     targets = {1000: (1078, 249, 36), 10_000: (1394, 331, 46)}
     for normal, medians in targets.items():
         for rate, target in zip((0.08, 0.12, 0.3), medians, strict=True):
@@ -363,7 +365,7 @@ def rates(n_streams):
 
 
 def intervals(rng, streams):
-    """Share of streams whose interval ever misses the rate, at recorded samples."""
+    """Fraction of streams whose interval ever misses the rate, at recorded samples."""
     limit = 0.05 + 2 * np.sqrt(0.05 * 0.95 / streams)
     for rate in (0.05, 0.3):
         missing = 0
@@ -372,9 +374,9 @@ def intervals(rng, streams):
             monitor.update_values(rng.random(10_000) < rate)
             history = monitor.history_
             missing += not ((history.low <= rate) & (rate <= history.high)).all()
-        share = missing / streams
+        fraction = missing / streams
         what = f"interval of counts misses {rate}, 10,000"
-        report(what, f"{share:.1%}", f"<= {limit:.1%}", share <= limit)
+        report(what, f"{fraction:.1%}", f"<= {limit:.1%}", fraction <= limit)
     missing, streams = 0, max(streams // 5, 20)
     limit = 0.05 + 2 * np.sqrt(0.05 * 0.95 / streams)
     for _ in range(streams):
@@ -386,9 +388,9 @@ def intervals(rng, streams):
         monitor.update_values(x[audited], probability=pi[audited])
         history = monitor.history_
         missing += not ((history.low <= 0.28) & (history.high >= 0.28)).all()
-    share = missing / streams
+    fraction = missing / streams
     what = "hedged interval, audits of risky samples"
-    report(what, f"{share:.1%}", f"<= {limit:.1%}", share <= limit)
+    report(what, f"{fraction:.1%}", f"<= {limit:.1%}", fraction <= limit)
 
 
 def panels(n_streams):
@@ -421,11 +423,12 @@ def panels(n_streams):
         good = value <= 1.15 * target
         report(f"{what}: delay", f"{value:g}", f"<= 1.15 * {target}", good)
         for text, count in (("largest M*", right), ("named", named)):
-            share = count / streams
-            report(f"{what}: {text}", f"{share:.1%}", ">= 95 %", share >= 0.95)
+            fraction = count / streams
+            report(f"{what}: {text}", f"{fraction:.1%}", ">= 95 %", fraction >= 0.95)
         limit = 0.05 + 2 * np.sqrt(0.05 * 0.95 / streams)
-        share = wrong / streams
-        report(f"{what}: false name", f"{share:.1%}", f"<= {limit:.1%}", share <= limit)
+        fraction = wrong / streams
+        good = fraction <= limit
+        report(f"{what}: false name", f"{fraction:.1%}", f"<= {limit:.1%}", good)
     for shift, target in ((-0.5, 1472), (-1.0, 306)):
         classes(rng, streams, shift, target)
 
@@ -448,11 +451,11 @@ def classes(rng, streams, shift, target, before=10_000):
         if alarm is None or alarm.row > before:
             delays.append(np.inf if alarm is None else alarm.row - before)
         named += 3 in panel.culprits_
-    value, share = np.median(delays), named / streams
+    value, fraction = np.median(delays), named / streams
     what = f"ten classes, one {shift}"
     good = value <= 1.15 * target
     report(f"{what}: delay", f"{value:g}", f"<= 1.15 * {target}", good)
-    report(f"{what}: named", f"{share:.1%}", ">= 95 %", share >= 0.95)
+    report(f"{what}: named", f"{fraction:.1%}", ">= 95 %", fraction >= 0.95)
 
 
 TABLES = (speed, alarms, delays, late, rates, panels)

@@ -51,7 +51,7 @@ def draw(rng, n_rows, means, spread):
 
 
 def rejected(n_pairs, n_resamples, seed, *setting):
-    """Return the share of pairs that each test rejects, by its name."""
+    """Return the fraction of pairs that each test rejects, by its name."""
     count = dict.fromkeys(TESTS, 0)
     for pair in range(n_pairs):
         y_true, a, b = draw(np.random.default_rng([seed, pair]), *setting)
@@ -86,10 +86,10 @@ def main():
             f"{name}: {n_rows} ID and {n_rows} OOD rows, "
             f"AUROC {first:.3f} and {second:.3f}"
         )
-        shares = rejected(args.pairs, args.resamples, args.seed, *setting)
-        for test, share in shares.items():
-            error = np.sqrt(share * (1 - share) / args.pairs)
-            print(f"  {test:26} rejects {share:.3f} (s.e. {error:.3f})", flush=True)
+        fractions = rejected(args.pairs, args.resamples, args.seed, *setting)
+        for test, fraction in fractions.items():
+            error = np.sqrt(fraction * (1 - fraction) / args.pairs)
+            print(f"  {test:26} rejects {fraction:.3f} (s.e. {error:.3f})", flush=True)
     print(f"{args.pairs} pairs each, {time.perf_counter() - start:.0f} s")
 
 

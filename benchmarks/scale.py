@@ -27,7 +27,7 @@ its bank are 2 s of a thread for the fit, 15 s for the scores, and 200 MiB::
 
     python benchmarks/scale.py --sparse --rows 20000 --columns 50000 --detectors KNN
 
-With ``--ood`` a share of the rows carries the label -1, and is left out of the fit.
+With ``--ood`` a fraction of the rows carries the label -1, and is left out of the fit.
 With ``--dtype float16`` rows have to be converted, too. Linux only.
 """
 

@@ -8,12 +8,12 @@
 
 prints tables of false discovery rate / power, with known numbers and OK or missed:
 
-- ``one``: one detector, by size and OOD share of the batch and number of calibration
+- ``one``: one detector, by size and OOD fraction of the batch and number of calibration
   samples (100, 500, 2000): Benjamini-Hochberg at three levels and Storey's estimate,
   within three standard errors of both; the quantile estimate, the conditional
-  procedure, the test of each sample alone, and bounds on the share;
+  procedure, the test of each sample alone, and bounds on the fraction;
 - ``large``: batches of 2,000, with a power within .04 of batches of 1,000;
-- ``given``: rates given the calibration samples: the share of calibration sets for
+- ``given``: rates given the calibration samples: the fraction of calibration sets for
   which Benjamini-Hochberg, and the conditional procedure, exceed the level;
 - ``several``: ten correlated detectors: the best single one, the one with most
   selections (not valid), `BestOf` without and with combiners, combined statistics;
@@ -95,8 +95,8 @@ KNOWN = {
     ),
 }
 
-# Shift, number of shifted detectors of ten, held-out samples, batch, OOD share; FDR and
-# power of the columns of `several`.
+# Shift, number of shifted detectors of ten, held-out samples, batch, OOD fraction; FDR
+# and power of the columns of `several`.
 CASES = {
     (3.5, 1, 2000, 1000, 0.05): ".08/.80 .10/.81 .08/.80 .08/.79 .00/.00 .00/.00",
     (3.5, 2, 500, 100, 0.2): ".07/.93 .11/.94 .06/.92 .07/.82 .06/.50 .01/.00",
@@ -180,8 +180,8 @@ class Targets:
 def one(args, targets):
     """Print one normal score, with OOD samples shifted by 3."""
     procedures = {"BH": StepUp(), "Storey": StepUp("storey")}
-    for (m, share), text in KNOWN.items():
-        is_ood, known = np.arange(m) < round(share * m), text.split()
+    for (m, fraction), text in KNOWN.items():
+        is_ood, known = np.arange(m) < round(fraction * m), text.split()
         for i, n in enumerate(SIZES):
             rng, table = np.random.default_rng(args.seed), Table(targets)
             bounds = {"local": [], "simes": []}
@@ -194,24 +194,24 @@ def one(args, targets):
                     table.add(f"{name} {alpha}", selected, is_ood)
                 table.add("quantile 0.1", StepUp("quantile").selected(p, n), is_ood)
                 table.add("p <= 0.1", p <= 0.1, is_ood)
-                if (m, share) == (1000, 0.2):
+                if (m, fraction) == (1000, 0.2):
                     table.add("simes 0.1", ConditionalStepUp().selected(p, n), is_ood)
                     k = np.count_nonzero(StepUp().selected(p, n))
                     for method, values in bounds.items():
                         if k:
                             values.append(fdp_bound(p, n, 0.1, method)[k - 1])
-            print(f"m={m}, {share:.0%} OOD, n={n}")
+            print(f"m={m}, {fraction:.0%} OOD, n={n}")
             for j, (name, alpha) in enumerate(COLUMNS):
                 cell = {"known": known[3 * j + i], "known_error": 0.0075}
                 table.show(f"{name} {alpha}", **cell, level=alpha)
             table.show("quantile 0.1", known=known[9 + i], level=0.1)
-            # at most the share of ID samples: no batch has none of these
-            alone = {0.01: ".9", 0.05: ".65", 0.2: ".29"}[share]
+            # at most the fraction of ID samples: no batch has none of these
+            alone = {0.01: ".9", 0.05: ".65", 0.2: ".29"}[fraction]
             table.show("p <= 0.1", known=alone, known_error=0.02, exceeds=0.1)
-            if (m, share) == (1000, 0.2):
+            if (m, fraction) == (1000, 0.2):
                 power = {100: ".00", 500: ".51", 2000: ".75"}[n]
                 table.show("simes 0.1", known=f"-/{power}", level=0.1)
-                print("    bound on the share of ID samples at delta = 0.1, BH 0.1:")
+                print("    bound on the fraction of ID samples at delta = 0.1, BH 0.1:")
                 for method, known_bounds in (
                     ("local", (0.33, 0.20, 0.17)),
                     ("simes", (0.70, 0.47, 0.44)),
@@ -222,18 +222,18 @@ def one(args, targets):
 
 
 def large(args, targets):
-    """Print batches of 2,000 samples beside batches of 1,000."""
-    for share in (0.01, 0.05, 0.2):
-        text = KNOWN[1000, share].split()
+    """Print batches of 2,000 samples next to batches of 1,000."""
+    for fraction in (0.01, 0.05, 0.2):
+        text = KNOWN[1000, fraction].split()
         for i, n in enumerate(SIZES):
             rng, table = np.random.default_rng(args.seed), Table(targets)
-            is_ood = np.arange(2000) < round(share * 2000)
+            is_ood = np.arange(2000) < round(fraction * 2000)
             for _ in range(args.draws):
                 p = conformal_pvalues(
                     rng.normal(size=2000) - 3 * is_ood, rng.normal(size=n)
                 )
                 table.add("BH 0.1", StepUp().selected(p, n, 0.1), is_ood)
-            print(f"m=2000, {share:.0%} OOD, n={n}")
+            print(f"m=2000, {fraction:.0%} OOD, n={n}")
             table.show("BH 0.1", known=text[3 + i], level=0.1)
             values = np.array(table.found["BH 0.1"])[:, 1]
             error = 3 * values.std() / np.sqrt(len(values))
@@ -261,11 +261,11 @@ def given(args, targets):
             for name, fdp in found.items():
                 rates[name].append(np.mean(fdp))
         for name, known in (("BH", "a quarter"), ("simes", "0 to .01")):
-            share = np.mean(np.array(rates[name]) > 0.1)
+            fraction = np.mean(np.array(rates[name]) > 0.1)
             error = 3 * np.sqrt(0.1 * 0.9 / len(rates[name]))
-            good = share > 0.1 if name == "BH" else share <= 0.1 + error
+            good = fraction > 0.1 if name == "BH" else fraction <= 0.1 + error
             print(
-                f"    n={n} {name}: above .1 on {share:.2f} of calibration sets "
+                f"    n={n} {name}: above .1 on {fraction:.2f} of calibration sets "
                 f"({known}), at most {max(rates[name]):.2f} {targets.verdict(good)}"
             )
 
@@ -304,15 +304,15 @@ def _choices(held_out, scores, alpha, seed):
 
 def several(args, targets, alpha=0.1):
     """Print ten detectors."""
-    for (shift, n_shifted, n, m, share), text in CASES.items():
-        is_ood = np.arange(m) < round(share * m)
+    for (shift, n_shifted, n, m, fraction), text in CASES.items():
+        is_ood = np.arange(m) < round(fraction * m)
         rng, table = np.random.default_rng(args.seed), Table(targets)
         for seed in range(max(args.draws // 4, 10)):
             pair = _drawn(rng, n, m, is_ood.sum(), shift, n_shifted)
             sets, methods = _choices(*pair, alpha, seed)
             for name, selected in {"oracle": sets[0], **methods}.items():
                 table.add(name, selected, is_ood)
-        print(f"-{shift} on {n_shifted}; n={n}, m={m}, {share:.0%}")
+        print(f"-{shift} on {n_shifted}; n={n}, m={m}, {fraction:.0%}")
         for name, cell in zip(table.found, text.split(), strict=True):
             level = None if name == "most" else alpha
             table.show(name, known=cell, known_error=0.02, level=level)
@@ -428,12 +428,12 @@ def shift(args, targets, alpha=0.1):
 def streams(args, targets, alpha=0.1):
     """Print 1000 samples of a stream, one by one, and in five windows."""
     n_draws = max(args.draws // 2, 20)
-    for n, share, cells in (
+    for n, fraction, cells in (
         (2000, 0.05, (".02", ".93")),
         (20_000, 0.05, (".68", ".92")),
         (2000, 0.0, ("-", "-")),
     ):
-        is_ood = np.arange(1000) % 20 < 20 * share
+        is_ood = np.arange(1000) % 20 < 20 * fraction
         rng, table, windows = np.random.default_rng(args.seed), Table(targets), []
         for _ in range(n_draws):
             scores, calibration = rng.normal(size=1000) - 4 * is_ood, rng.normal(size=n)
@@ -449,10 +449,10 @@ def streams(args, targets, alpha=0.1):
             )
             table.add("union of windows", np.concatenate(parts), is_ood)
         table.found["windows"] = windows
-        print(f"n={n}, {share:.0%} OOD")
+        print(f"n={n}, {fraction:.0%} OOD")
         for name, cell in zip(("LOND", "windows"), cells, strict=True):
             table.show(name, known=f"-/{cell}", level=alpha)
-        if share == 0:
+        if fraction == 0:
             table.show("union of windows", known=".32", known_error=0.03, exceeds=alpha)
 
 

@@ -390,7 +390,7 @@ def scores_of(members, X):
     return np.column_stack([member.score_samples(X) for _, member in members])
 
 
-def judge(members, X_calibration, images, alpha=0.05):
+def evaluate(members, X_calibration, images, alpha=0.05):
     """Return metrics of single members and combiners on known and OOD images.
 
     Parameters
@@ -479,7 +479,7 @@ def best_single(table):
 # A part of a library needs no new p-values. Of each size there are all parts, or some
 # at random. :math:`c_m` bounds the change point of DSDE from below; with 2/m two
 # networks have none.
-SHARES = {"2/m": None, "2/7": 2 / 7, "2/15": 2 / 15}
+FRACTIONS = {"2/m": None, "2/7": 2 / 7, "2/15": 2 / 15}
 
 
 def parts_of(n_members, size, n_most, rng):
@@ -490,7 +490,7 @@ def parts_of(n_members, size, n_most, rng):
     return parts
 
 
-def judge_sizes(members, X_calibration, images, *, n_most=70, alpha=0.05, seed=0):
+def evaluate_sizes(members, X_calibration, images, *, n_most=70, alpha=0.05, seed=0):
     """Return the rates of DSDE on parts of a library, by size and lower bound.
 
     TPR and mean FPR over kinds at the nominal level `alpha`, and the mean FPR where
@@ -501,7 +501,7 @@ def judge_sizes(members, X_calibration, images, *, n_most=70, alpha=0.05, seed=0
     found = {}
     for size in range(2, len(members) + 1, 2):
         parts = parts_of(len(members), size, n_most, rng)
-        for name, c_m in SHARES.items():
+        for name, c_m in FRACTIONS.items():
             if c_m is None and size < 4:
                 continue
             rows = [rates_of_part(pvalues, part, c_m, alpha) for part in parts]
@@ -538,10 +538,10 @@ def rates_of_part(pvalues, part, c_m, alpha):
 
 def print_sizes(found):
     """Print means over parts, in percent."""
-    print(f"{'networks':>8}{'parts':>7}" + "".join(f"{n:>27}" for n in SHARES))
-    print(f"{'':15}" + f"{'TPR':>13}{'FPR':>7}{'at 95':>7}" * len(SHARES))
+    print(f"{'networks':>8}{'parts':>7}" + "".join(f"{n:>27}" for n in FRACTIONS))
+    print(f"{'':15}" + f"{'TPR':>13}{'FPR':>7}{'at 95':>7}" * len(FRACTIONS))
     for size in dict.fromkeys(size for size, _ in found):
-        rows = [found.get((size, name)) for name in SHARES]
+        rows = [found.get((size, name)) for name in FRACTIONS]
         n_parts = max(len(row.tpr) for row in rows if row)
         cells = "".join(
             f"{100 * row.tpr.mean():13.1f}{100 * row.fpr.mean():7.1f}"

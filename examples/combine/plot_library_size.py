@@ -23,7 +23,7 @@ import warnings
 
 import matplotlib.pyplot as plt
 import numpy as np
-from _library import divide, judge_sizes, print_sizes
+from _library import divide, evaluate_sizes, print_sizes
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.frozen import FrozenEstimator
 from sklearn.neural_network import MLPClassifier
@@ -63,12 +63,12 @@ images = {kind: flat(rows) for kind, rows in run.images.items()}
 # the p-values of all, which are computed once. The lower bound :math:`c_m` of the
 # change point is 2/m, the default, or the values of the paper, for 7 and 18 networks.
 with threadpool_limits(limits=1):
-    found = judge_sizes(members, flat(run.X_calibration), images)
+    found = evaluate_sizes(members, flat(run.X_calibration), images)
 print_sizes(found)
 
 fig, axes = plt.subplots(1, 2, figsize=(10, 4), layout="constrained")
 for name, marker in (("2/m", "o"), ("2/7", "s"), ("2/15", "^")):
-    sizes = [size for size, share in found if share == name]
+    sizes = [size for size, fraction in found if fraction == name]
     rows = [found[size, name] for size in sizes]
     for ax, rate in zip(axes, ("tpr", "fpr_at_95"), strict=True):
         means = [100 * row[rate].mean() for row in rows]

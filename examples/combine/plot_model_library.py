@@ -96,7 +96,7 @@ for name in library:
 # the library compute p-values once for all combiners.
 from functools import partial
 
-from _library import frozen_members, judge, mean_table, print_table
+from _library import evaluate, frozen_members, mean_table, print_table
 
 from skood.detectors import KNN, MSP, ODIN, Energy
 
@@ -115,7 +115,7 @@ with threadpool_limits(limits=1):
             for library, run in zip(libraries, runs, strict=True)
         ]
         tables[method] = [
-            judge(members_of_run, run.X_calibration, run.images)
+            evaluate(members_of_run, run.X_calibration, run.images)
             for members_of_run, run in zip(members[method], runs, strict=True)
         ]
 kinds = [kind for kind in images if kind != "known"]
@@ -263,14 +263,14 @@ for ax, method in zip(axes, ("MSP", "KNN"), strict=True):
         votes.append([[*s.mean(axis=0), s.any(axis=1).mean()] for s in selected])
     votes = np.mean(votes, axis=0)
     ax.imshow(votes, cmap="cividis", vmin=0, vmax=1, aspect="auto")
-    for (i, j), share in np.ndenumerate(votes):
+    for (i, j), fraction in np.ndenumerate(votes):
         ax.text(
             j,
             i,
-            f"{share:.2f}",
+            f"{fraction:.2f}",
             ha="center",
             va="center",
-            c="k" if share > 0.5 else "w",
+            c="k" if fraction > 0.5 else "w",
         )
     ax.axvline(votes.shape[1] - 1.5, color="w", lw=3)
     names = [*library, "rejected"]

@@ -35,8 +35,8 @@ from _library import (
     COMBINERS,
     best_single,
     divide,
+    evaluate,
     frozen_members,
-    judge,
     print_table,
     train_library,
 )
@@ -91,7 +91,7 @@ def compare(parts, library):
         members[method] = frozen_members(
             detector, library, parts.X_train, parts.y_train
         )
-        tables[method] = judge(members[method], parts.X_calibration, parts.images)
+        tables[method] = evaluate(members[method], parts.X_calibration, parts.images)
         print(f"\n{method}: single networks, and combiners of their p-values")
         print_table(tables[method], [k for k in parts.images if k != "known"])
     print("\nat the TPR of DSDE, mean FPR in %        conformal TPR")

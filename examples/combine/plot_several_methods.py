@@ -123,9 +123,11 @@ for name, row in rates.items():
 print(f"{'':12}" + "".join(f"{kind:>10}" for kind in images))
 with threadpool_limits(limits=1):
     selected = {kind: dsde.selected_detectors(rows) for kind, rows in images.items()}
-shares = np.array([[*s.mean(axis=0), s.any(axis=1).mean()] for s in selected.values()])
-for name, row in zip([*dsde.named_detectors_, "rejected"], shares.T, strict=True):
-    print(f"{name:12}" + "".join(f"{share:10.2f}" for share in row))
+fractions = np.array(
+    [[*s.mean(axis=0), s.any(axis=1).mean()] for s in selected.values()]
+)
+for name, row in zip([*dsde.named_detectors_, "rejected"], fractions.T, strict=True):
+    print(f"{name:12}" + "".join(f"{fraction:10.2f}" for fraction in row))
 
 # %%
 # Single images

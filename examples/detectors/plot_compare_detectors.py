@@ -141,7 +141,7 @@ def timed(function, *args):
     return function(*args), perf_counter() - start
 
 
-def judge(detector, X_train, y_train, rows):
+def evaluate(detector, X_train, y_train, rows):
     """Return AUROC and FPR for each kind of OOD, then seconds to fit and to score."""
     _, fit_time = timed(detector.fit, X_train, y_train)
     id_scores, score_time = timed(detector.score_samples, rows["known"])
@@ -189,7 +189,7 @@ def run(left_out):
         name = name_of(detector)
         with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always")
-            table[group, name] = judge(detector, data[0], y_train, data[1])
+            table[group, name] = evaluate(detector, data[0], y_train, data[1])
         for warning in caught:
             said[name] = warning.message
     return table, said, list(images)[1:]

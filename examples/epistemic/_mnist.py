@@ -81,7 +81,7 @@ def lenet(seed=0, max_epochs=20, **options):
 
 
 def companions(given, seed):
-    """Return methods to compare with QUAM, around the given network or beside it."""
+    """Return methods to compare with QUAM, around the given network or next to it."""
     frozen = FrozenEstimator(given)
     return {
         "MC dropout": MCDropout(frozen, random_state=seed),
@@ -120,7 +120,7 @@ def uncertainty(method, parts):
     return Bunch(**both, predicted=method.predict(parts.X_test), seconds=seconds)
 
 
-def judge(parts, u, predicted):
+def evaluate(parts, u, predicted):
     """Return AUROCs of letters against digits and of wrong against right predictions.
 
     The area under the accuracy over the retained fraction is computed from the most
@@ -150,10 +150,10 @@ def compare(parts, seed):
         seconds = perf_counter() - start
         found = uncertainty(method, parts)
         for part in ("epistemic", "total"):
-            row = judge(parts, found[part], found.predicted)
+            row = evaluate(parts, found[part], found.predicted)
             table[f"{name} ({part})"] = Bunch(**row, fit=seconds, point=found.seconds)
         if name == "QUAM, last":  # in setting "b", what is left is the entropy
-            row = judge(parts, found.total - found.epistemic, found.predicted)
+            row = evaluate(parts, found.total - found.epistemic, found.predicted)
             table["entropy of the network"] = Bunch(**row, fit=0.0, point=0.0)
         print_rows(table, [key for key in table if key.startswith(name)])
     return table

@@ -28,7 +28,7 @@ import os
 from pathlib import Path
 
 import matplotlib.pyplot as plt
-from _mnist import judge, lenet, load, uncertainty
+from _mnist import evaluate, lenet, load, uncertainty
 from sklearn.frozen import FrozenEstimator
 from threadpoolctl import threadpool_limits
 
@@ -74,7 +74,7 @@ def curves(parts):
                 if isinstance(method, QUAM)
                 else method.n_samples
             )
-            score = judge(parts, u.epistemic, u.predicted).auroc
+            score = evaluate(parts, u.epistemic, u.predicted).auroc
             found[name].append((budget, score, u.seconds))
             print(f"{name:16} {budget:8} passes {u.seconds:.4f} s, AUROC {score:.4f}")
     return found

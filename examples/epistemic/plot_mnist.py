@@ -40,7 +40,7 @@ METHODS = ("QUAM, dense", "QUAM, last", "MC dropout", "Laplace", "deep ensemble"
 # -----
 #
 # AUROC, AUPR and FPR at 95 % TPR for letters against digits; AUROC of wrong against
-# right predictions of digits; the accuracy over the retained share of digits, averaged
+# right predictions of digits; the accuracy over the retained fraction, averaged
 # from the surest digit to all of them; seconds to fit and for an image.
 
 table = {}

@@ -86,7 +86,7 @@ with threadpool_limits(1):
         cv=LeaveClassesOut(left_out=[(KEPT_BACK,)], test_size=0.5, random_state=0),
         error_score="raise",
     ).fit(nodes[split.valid], y[split.valid])
-    judge = GridSearchCV(
+    on_test = GridSearchCV(
         probe,
         grid,
         scoring=make_ood_scorer(),
@@ -95,7 +95,7 @@ with threadpool_limits(1):
         error_score="raise",
     ).fit(nodes, y)
 searched = search.cv_results_
-tested = judge.cv_results_["mean_test_score"]
+tested = on_test.cv_results_["mean_test_score"]
 best = int(searched["mean_test_errors"].argmax())
 default = searched["params"].index(
     {

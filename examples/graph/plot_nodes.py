@@ -205,11 +205,11 @@ CURVES = {
     "EvidentialProbe": ("s--", "#E69F00"),
     "EvidentialProbe, random walk": ("s-", "#D55E00"),
 }
-shares = [0.25, 0.4, 0.55, 0.7, 0.85]
-areas = np.empty((len(shares), 3, len(CURVES)))
+fractions = [0.25, 0.4, 0.55, 0.7, 0.85]
+areas = np.empty((len(fractions), 3, len(CURVES)))
 with threadpool_limits(limits=1):
     for (i, j), _ in np.ndenumerate(areas[..., 0]):
-        nodes, y, split = make_graph(shares[i], seed=j)
+        nodes, y, split = make_graph(fractions[i], seed=j)
         detectors = make_detectors(train(nodes, y, split))
         for k, name in enumerate(CURVES):
             detector = detectors[name].fit(nodes[split.train], y[split.train])
@@ -219,10 +219,10 @@ fig, ax = plt.subplots(figsize=(7, 4), layout="constrained")
 for (name, (style, color)), area in zip(
     CURVES.items(), np.moveaxis(areas.mean(axis=1), 1, 0), strict=True
 ):
-    ax.plot(shares, area, style, c=color, label=name)
+    ax.plot(fractions, area, style, c=color, label=name)
     print(f"{name:30}" + "".join(f"{one:7.3f}" for one in area))
 ax.axhline(0.5, c="0.6", ls=":", zorder=0)
-ax.set(xlabel="share of edges within a class", ylabel="AUROC of the left-out class")
+ax.set(xlabel="fraction of edges within a class", ylabel="AUROC of the left-out class")
 ax.legend()
 plt.show()
 

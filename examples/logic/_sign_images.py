@@ -180,7 +180,7 @@ def draw_textures(n_images, rng):
         )
     mixed = np.where(rng.random((n_images, 1, 1)) < 0.5, waves[0], waves[0] * waves[1])
     steepness = _uniform(rng, 1, 6, (n_images, 1, 1))
-    share = np.clip(np.float32(0.5) + steepness * mixed, 0, 1)
+    fraction = np.clip(np.float32(0.5) + steepness * mixed, 0, 1)
     # colors of signs, and others
     code = rng.integers(len(_RGB), size=n_images)
     next_code = (code + rng.integers(1, len(_RGB), size=n_images)) % len(_RGB)
@@ -189,7 +189,7 @@ def draw_textures(n_images, rng):
     paint = np.where(rng.random((2, n_images, 1)) < 0.5, paint, other)
     images = np.empty((n_images, 3, SIDE, SIDE), dtype=np.float32)
     images[:] = paint[0][:, :, None, None]
-    _blend(images, paint[1], share)
+    _blend(images, paint[1], fraction)
     return images
 
 
@@ -206,8 +206,8 @@ def draw_noise(n_images, rng):
     return np.float32(0.5) + contrast * (images - np.float32(0.5))
 
 
-def put_obstacles(images, share, rng):
-    """Hide a part of a `share` of the images by a branch or a pole, in place."""
+def put_obstacles(images, fraction, rng):
+    """Hide a part of a `fraction` of the images by a branch or a pole, in place."""
     n_images = len(images)
     row = (n_images, 1, 1)
     u, v = _grid(n_images)
@@ -220,7 +220,7 @@ def put_obstacles(images, share, rng):
     )
     distance = np.where(rng.random(row) < 0.5, bar, edge - x)
     coverage = np.clip(np.float32(0.5) - distance * (SIDE / 2), 0, 1)
-    coverage *= rng.random(row) < share
+    coverage *= rng.random(row) < fraction
     paint = _uniform(rng, 0.05, 0.5, (n_images, 1)) + _uniform(
         rng, -0.05, 0.1, (n_images, 3)
     )

@@ -33,8 +33,8 @@ KINDS = ["color", "shape", "pictogram", "texture", "noise", "natural"]
 def draw(n_samples, n_ood=0, *, seed, **options):
     """Return signs, and as many OOD pictures of each kind."""
     n = n_samples + n_ood * len(KINDS)
-    shares = dict.fromkeys(KINDS, n_ood / n)
-    return make_traffic_signs(n, ood=shares, random_state=seed, **options)
+    fractions = dict.fromkeys(KINDS, n_ood / n)
+    return make_traffic_signs(n, ood=fractions, random_state=seed, **options)
 
 
 def make_signs(
@@ -101,7 +101,7 @@ def train_heads(signs, seed, max_epochs=12, body=Body):
 # ---------
 
 
-def judge(scores, ood_kind):
+def evaluate(scores, ood_kind):
     """Return AUROC, AUPR of signs and FPR95, and the AUROC of each kind, in percent."""
     is_id = ood_kind == "id"
     y = np.where(is_id, 1, -1)

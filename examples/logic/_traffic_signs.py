@@ -105,18 +105,18 @@ def _count_kinds(n_samples, ood):
                 f"{list(_OOD_KINDS)}."
             )
         wrong = {
-            kind: share
-            for kind, share in ood.items()
-            if not (isinstance(share, Real) and 0 <= float(share) <= 1)
+            kind: fraction
+            for kind, fraction in ood.items()
+            if not (isinstance(fraction, Real) and 0 <= float(fraction) <= 1)
         }
         if wrong or sum(ood.values()) > 1 + 1e-9:
             raise ValueError(
-                "ood must give each kind its share of the samples, numbers from 0 to 1 "
-                f"whose sum is at most 1. Got {dict(ood)!r}."
+                "ood must give each kind its fraction of the samples, numbers from 0 "
+                f"to 1 whose sum is at most 1. Got {dict(ood)!r}."
             )
-        shares = np.cumsum([ood.get(kind, 0.0) for kind in _OOD_KINDS])
+        fractions = np.cumsum([ood.get(kind, 0.0) for kind in _OOD_KINDS])
         # rounded together: never more samples than `n_samples`
-        return np.diff(np.rint(shares * n_samples).astype(int), prepend=0)
+        return np.diff(np.rint(fractions * n_samples).astype(int), prepend=0)
     total = round(ood * n_samples)
     return np.array(
         [len(part) for part in np.array_split(range(total), len(_OOD_KINDS))]

@@ -163,7 +163,7 @@ from skood.detectors import KNN
 from skood.metrics import auroc
 
 
-def judge(model, task):
+def evaluate(model, task):
     """Return the AUROC of the OOD digit of the search, and of the other one."""
     X, _, digit = task.test
     scores, is_ood = model.score_samples(X), np.isin(digit, task.ood)
@@ -177,7 +177,7 @@ def judge(model, task):
 by_rules = search_rules(task)
 for rule, weight in zip(by_rules.constraints_, by_rules.weights_, strict=True):
     print(f"{weight:6.2f}  {rule}")
-print("AUROC of eights {:.3f}, of nines {:.3f}".format(*judge(by_rules, task)))
+print("AUROC of eights {:.3f}, of nines {:.3f}".format(*evaluate(by_rules, task)))
 
 # %%
 # The search accepts one rule per round, the best of 20. After each of them:
@@ -197,11 +197,11 @@ for ax, (title, search, detector) in zip(axes, searches, strict=True):
     history = search.search_history_.query("accepted")
     curve = [history["before"].iloc[0], *history["after"]]
     steps = np.arange(len(curve))
-    test = [(0.5, 0.5) if detector is None else judge(detector, task)]
+    test = [(0.5, 0.5) if detector is None else evaluate(detector, task)]
     for n in steps[1:]:
         some = clone(search.estimator_)
         some.set_params(constraints=history["candidate"].tolist()[:n])
-        test.append(judge(some.fit(*task.search), task))
+        test.append(evaluate(some.fit(*task.search), task))
     ax.plot(steps, curve, "o-", c="0.6", label="eights that decide")
     ax.plot(steps, [pair[0] for pair in test], "s-", c="#0072B2", label="other eights")
     ax.plot(steps, [pair[1] for pair in test], "^-", c="#D55E00", label="nines")
@@ -262,7 +262,7 @@ for known_ood in range(10):
     for name, model in models.items():
         if isinstance(model, MLNDetector):
             model.fit(*task.search)
-        areas.setdefault(name, []).append(judge(model, task))
+        areas.setdefault(name, []).append(evaluate(model, task))
 table = pd.DataFrame.from_dict(
     {name: np.mean(pairs, axis=0) for name, pairs in areas.items()},
     orient="index",

@@ -24,7 +24,7 @@ longer valid.
 import numpy as np
 import pandas as pd
 
-#          share   length       height      weight       noise    speed
+#          fraction length       height      weight       noise    speed
 KINDS = {
     "bicycle": (0.12, (1.8, 0.1), (1.7, 0.1), (0.1, 0.01), (48, 4), (18, 4)),
     "motorcycle": (0.1, (2.2, 0.1), (1.4, 0.1), (0.3, 0.04), (83, 4), (55, 8)),

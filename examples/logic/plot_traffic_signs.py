@@ -23,7 +23,7 @@ rules.
 # a pictogram of no class; textures, noise, and landscapes without a sign.
 import matplotlib.pyplot as plt
 import numpy as np
-from _signs import CONCEPTS, KINDS, judge, make_signs, train_heads
+from _signs import CONCEPTS, KINDS, evaluate, make_signs, train_heads
 
 signs = make_signs(seed=0, n_train=3000, n_calibration=1000, n_test=1000, n_ood=150)
 test = signs.test
@@ -71,10 +71,10 @@ with threadpool_limits(limits=1):
     is_sign = test.ood_kind == "id"
     read = network.predict(test.data)
 right = (read[is_sign] == test.concepts[is_sign]).mean(axis=0)
-for name, share in zip(CONCEPTS, right, strict=True):
-    print(f"{name:8} right on {share:.1%} of the signs")
+for name, fraction in zip(CONCEPTS, right, strict=True):
+    print(f"{name:8} right on {fraction:.1%} of the signs")
 breaks = ~knowledge.truth(knowledge.encode(read)).all(axis=1)
-print("share that breaks a rule:")
+print("fraction that breaks a rule:")
 for kind in ["id", *KINDS]:
     print(f"  {kind:10} {breaks[test.ood_kind == kind].mean():6.1%}")
 
@@ -121,7 +121,7 @@ with threadpool_limits(limits=1):
                 signs.calibration.data, signs.calibration.concepts
             )
     for key, model in models.items():
-        table[key] = judge(model.score_samples(test.data), test.ood_kind)
+        table[key] = evaluate(model.score_samples(test.data), test.ood_kind)
 
 print(f"{'AUROC':30}{'all':>7}" + "".join(f"{kind:>11}" for kind in KINDS) + "  FPR95")
 for (name, logic), found in table.items():

@@ -38,12 +38,12 @@ eights, nines = np.flatnonzero(label == 8), np.flatnonzero(label == 9)
 left_half = np.tile(np.arange(8) < 4, 8)
 
 
-def images(n, share_of_eights=0.0, light=0.0, share_of_nines=0.05):
+def images(n, fraction_of_eights=0.0, light=0.0, fraction_of_nines=0.05):
     """Return images, and their labels; -1 for unknown digits."""
     kind = rng.random(n)
     row = rng.choice(others, n)
-    row = np.where(kind < share_of_nines, rng.choice(nines, n), row)
-    row = np.where(kind > 1 - share_of_eights, rng.choice(eights, n), row)
+    row = np.where(kind < fraction_of_nines, rng.choice(nines, n), row)
+    row = np.where(kind > 1 - fraction_of_eights, rng.choice(eights, n), row)
     X = digits[row] + rng.normal(0, 0.1, (n, 64)) + light * left_half
     return X.astype(np.float32), np.where(label[row] < 8, label[row], -1)
 
@@ -57,7 +57,7 @@ ensemble = DSDE(
 )
 ensemble.fit(X_train, label[train])
 
-X_labeled, y_labeled = images(4000, share_of_nines=0.5)
+X_labeled, y_labeled = images(4000, fraction_of_nines=0.5)
 classifier = RejectOptionClassifier(
     FrozenEstimator(network),
     ood_detector=FrozenEstimator(ensemble),
@@ -82,7 +82,7 @@ print("TPR {:.3f}, FPR {:.3f}".format(*rates(*images(5000))))
 # --------
 #
 # A panel monitors the score of each member, without labels. A second monitor compares
-# the share of unknown digits with a bound of 7 %: it draws 5 % of the images, whose
+# the fraction of unknown digits with a bound of 7 %: it draws 5 % of the images, whose
 # labels arrive 1,500 images later.
 from skood.monitor import ExchangeabilityMonitor, MonitorPanel, RateMonitor
 
@@ -124,7 +124,7 @@ def state(panel):
 panel, rate = monitors(images(3000)[0])
 run(panel, rate, 20_000)
 print("alarms:", state(panel), rate.alarm_)
-print(f"share of unknown digits {rate.estimate_:.3f}, of {rate.n_audited_} labels")
+print(f"fraction of unknown digits {rate.estimate_:.3f}, of {rate.n_audited_} labels")
 
 # %%
 # Three failures
@@ -134,7 +134,7 @@ print(f"share of unknown digits {rate.estimate_:.3f}, of {rate.n_audited_} label
 from copy import copy
 
 failures = {
-    "a new digit": {"share_of_eights": 0.1},
+    "a new digit": {"fraction_of_eights": 0.1},
     "a light on the left": {"light": 0.35},
     "a broken member": {"broken": "mahalanobis"},
 }
@@ -163,8 +163,8 @@ for ax, (name, (found, _)) in zip(axes, after.items(), strict=True):
 axes[-1].set_xlabel("image")
 
 # %%
-# The monitor of the share of unknown digits needs labels and takes longer, but states
-# what has happened.
+# The monitor of the fraction of unknown digits needs labels and takes longer, but it
+# states what has happened.
 figure, ax = plt.subplots(figsize=(7, 3.2), layout="constrained")
 RateDisplay.from_monitor(after["a new digit"][1], ax=ax)
 ax.set(title="a new digit", ylim=(0, 0.2))
@@ -179,7 +179,7 @@ ax.set(title="a new digit", ylim=(0, 0.2))
 # Further images, unlabeled, start a new panel.
 broken = rates(*images(5000, light=0.35))
 print("before: TPR {:.3f}, FPR {:.3f}".format(*broken))
-X_new, y_new = images(4000, light=0.35, share_of_nines=0.5)
+X_new, y_new = images(4000, light=0.35, fraction_of_nines=0.5)
 window = min((y_new == -1).sum(), (y_new != -1).sum())
 classifier.recalibrate(X_new, y_new, window=int(window))
 mended = rates(*images(5000, light=0.35))

@@ -94,7 +94,7 @@ def rectified(head):
 KINDS = ["unknown digits", "shuffled pixels"]
 
 
-def judge(left_out, body, head):
+def evaluate(left_out, body, head):
     """Return AUROCs (rectifiers, detectors, kinds) and accuracies (rectifiers,)."""
     known, is_ood = ~np.isin(y_train, left_out), np.isin(y_test, left_out)
     X_id, y_id = X_test[~is_ood], y_test[~is_ood]
@@ -119,7 +119,7 @@ def judge(left_out, body, head):
 
 with threadpool_limits(limits=1):
     results = [
-        judge(left_out, *network)
+        evaluate(left_out, *network)
         for left_out, network in zip(LEFT_OUT, networks, strict=True)
     ]
 areas = np.array([table for table, _ in results])

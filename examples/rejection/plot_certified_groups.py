@@ -16,8 +16,8 @@ which is refused, and with a threshold for each make.
 # The table
 # ---------
 #
-# A classifier finds machines that are about to fail. The labels of some readings are
-# "broken": the sensor is, and the reading is out-of-distribution (OOD).
+# A classifier finds machines that are about to fail. The labels of some measurements
+# are "broken": the sensor is, and the measurement is out-of-distribution (OOD).
 import matplotlib.pyplot as plt
 import numpy as np
 import pandas as pd
@@ -25,7 +25,7 @@ import pandas as pd
 MAKES = ("Alto", "Brio", "Corda")
 
 
-def readings(n, seed):
+def measurements(n, seed):
     rng = np.random.default_rng(seed)
     make = rng.integers(3, size=n)
     failing = rng.random(n) < 0.4
@@ -45,15 +45,15 @@ def readings(n, seed):
     return table, label.astype(str)
 
 
-table, label = readings(4000, 0)
-new, label_new = readings(20_000, 1)
+table, label = measurements(4000, 0)
+new, label_new = measurements(20_000, 1)
 print(table.head())
 
 # %%
 # All samples together
 # --------------------
 #
-# At least 75 % of intact readings are to be accepted, and at most 30 % of broken ones.
+# At least 75 % of intact measurements are to be accepted, at most 30 % of broken ones.
 from sklearn.linear_model import LogisticRegression
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
@@ -83,16 +83,16 @@ report = together.report(new[columns], label_new, groups=new["make"])
 print(report)
 
 # %%
-# The bound holds for all readings together, but not for the noisy make: 75 % of all is
-# not 75 % of each. The gap is the largest difference between makes, with an interval;
-# all intervals of groups hold simultaneously.
+# The bound holds for all measurements together, but not for the noisy make: 75 % of all
+# is not 75 % of each. The gap is the largest difference between makes, with an
+# interval; all intervals of groups hold simultaneously.
 #
 # Within every make
 # -----------------
 #
 # ``within="groups"`` certifies the TPR and, if it is bounded, the risk within every
 # group that ``fit`` is given. One threshold for all makes is refused here: if it
-# accepts 75 % of the noisy readings, it accepts most broken sensors of the first
+# accepts 75 % of the noisy measurements, it accepts most broken sensors of the first
 # make, so that many more samples are needed to certify both bounds.
 try:
     classifier(within="groups")
@@ -101,7 +101,7 @@ except NotCertifiableError as error:
 
 # %%
 # With ``thresholds="group"`` each make has its own threshold. Then ``predict`` needs
-# the make of each reading. The report shows the certified bounds beside the rates on
+# the make of each measurement. The report shows the certified bounds and the rates on
 # new data; the bound on the FPR is for all makes together.
 by_make = classifier(within="groups", thresholds="group")
 certified = by_make.report(new[columns], label_new, groups=new["make"])
@@ -117,7 +117,7 @@ for k, (one, name) in enumerate(((report, "one threshold"), (certified, "by make
     places = np.arange(3) + 0.3 * k
     ax.bar(places, values, 0.28, yerr=errors, capsize=3, label=name)
 ax.axhline(0.75, color="0.3", lw=1, label="certified bound")
-ax.set(ylim=(0.4, 1), ylabel="TPR on new readings", xticks=np.arange(3) + 0.15)
+ax.set(ylim=(0.4, 1), ylabel="TPR on new measurements", xticks=np.arange(3) + 0.15)
 ax.set_xticklabels(MAKES)
 fig.legend(loc="outside lower center", ncols=3)
 plt.show()
@@ -156,12 +156,12 @@ plt.show()
 # Later
 # -----
 #
-# Sensors of a new make have no threshold: these readings are rejected, with a warning.
-# ``recalibrate`` certifies again, with readings whose labels have become known; nothing
-# is fitted. Its samples here are from all four makes.
+# Sensors of a new make have no threshold: these measurements are rejected with a
+# warning. ``recalibrate`` certifies again, with measurements whose labels have become
+# known; nothing is fitted. Its samples here are from all four makes.
 import warnings
 
-later, label_later = readings(4000, 2)
+later, label_later = measurements(4000, 2)
 later.loc[::5, "make"] = "Duo"
 with warnings.catch_warnings(record=True) as caught:
     warnings.simplefilter("always")

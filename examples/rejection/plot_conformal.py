@@ -80,8 +80,8 @@ for seed in range(60):
     first, second = train_test_split(
         np.arange(len(y_rest)), test_size=0.5, stratify=y_rest, random_state=seed
     )
-    for way, (calibrates, asks) in ways.items():
-        calibration, new = first[calibrates[first]], second[asks[second]]
+    for way, (calibrates, evaluates) in ways.items():
+        calibration, new = first[calibrates[first]], second[evaluates[second]]
         sets = sets_of(calibration, new)
         coverage[way].append(sets[np.arange(len(new)), columns[new]].mean())
         size[way].append(sets.sum(axis=1).mean())
@@ -98,7 +98,7 @@ import matplotlib.pyplot as plt
 fig, axes = plt.subplots(1, 2, figsize=(8, 3.2), sharey=True, layout="constrained")
 spread = np.random.default_rng(0).uniform(-0.22, 0.22, size=60)
 for ax, numbers, label in (
-    (axes[0], coverage, "share of sets with the right class"),
+    (axes[0], coverage, "fraction of sets with the right class"),
     (axes[1], size, "classes in a set, on average"),
 ):
     for i, way in enumerate(ways):

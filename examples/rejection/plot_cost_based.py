@@ -20,8 +20,8 @@ the prior of OOD samples, which are not properties of the data.
 # With :math:`c(x) \in \{0, 1\}` for acceptance and :math:`\ell` for the loss of the
 # predicted class, the cost of a known (ID) sample is :math:`\ell` if it is accepted
 # and :math:`\varepsilon_1` if not. That of an OOD sample is
-# :math:`\varepsilon_2` if it is accepted and :math:`\varepsilon_3` if not. When a share
-# :math:`\pi` of samples is OOD, the expected cost is
+# :math:`\varepsilon_2` if it is accepted and :math:`\varepsilon_3` if not. When a
+# fraction :math:`\pi` of samples is OOD, the expected cost is
 #
 # .. math::
 #     (1 - \pi) \, E_I[c \, \ell + (1 - c) \, \varepsilon_1] +
@@ -163,7 +163,7 @@ sweeps = {
     "reject_id": (np.linspace(0, 1, 51), {"ood_prior": 0.2}),
     "ood_prior": (np.linspace(0, 0.98, 50), {"reject_id": 0.2}),
 }
-words = {"reject_id": "cost of a rejection", "ood_prior": "share of OOD digits"}
+words = {"reject_id": "cost of a rejection", "ood_prior": "fraction of OOD digits"}
 errors = np.mean((labels[1] != y_test)[y_test >= 0])
 
 fig, axes = plt.subplots(1, 2, figsize=(10, 4), layout="constrained")

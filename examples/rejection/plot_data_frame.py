@@ -126,5 +126,6 @@ for reason in ("uncertain class", "out-of-distribution"):
     right.barh(reasons.index, reasons[reason], left=start, color=colors[reason])
     start += reasons[reason].to_numpy()
 right.invert_yaxis()
-right.set(xlabel="share of rejected rows", xlim=(0, 1), title="Why rows are rejected")
+right.set(xlabel="fraction of rejected rows", xlim=(0, 1))
+right.set_title("Why rows are rejected")
 plt.show()

@@ -174,7 +174,7 @@ ax.set(
     xscale="log",
     ylim=(0, 1.01),
     xlabel="calibration samples of a kind",
-    ylabel="accepted share of these samples",
+    ylabel="accepted fraction of these samples",
     title="What calibration samples must show for TPR 0.7, FPR 0.2",
 )
 fig.legend(loc="outside lower center", ncols=2)

@@ -132,7 +132,7 @@ for name, scores, style in (
     ]
     ax.plot(bounds, risks, style, label=name)
 ax.set(
-    xlabel="largest share of OOD digits accepted",
+    xlabel="largest fraction of OOD digits accepted",
     ylabel="errors among accepted known digits",
     ylim=(0, None),
     title="Least selective risk, 80 % of the known digits accepted",

@@ -86,8 +86,8 @@ print(reg.report(features(test), load(test)))
 # Prices depend on income, age and place, with heavy-tailed errors that grow with the
 # price, as in the California housing data. The southern houses are OOD: no model was
 # fitted on them, and no price is known. Without known OOD samples,
-# :class:`~skood.rejection.TwoThresholds` bounds the share of samples that either score
-# rejects.
+# :class:`~skood.rejection.TwoThresholds` bounds the fraction of samples that either
+# score rejects.
 
 
 def houses(n, south=False):
@@ -128,7 +128,7 @@ for ax in axes:
 # Sources of the uncertainty
 # --------------------------
 #
-# Curves of the mean absolute error against the accepted share of samples, for the
+# Curves of the mean absolute error against the accepted fraction of samples, for the
 # houses and for the progression of diabetes of 442 patients. The standard deviation of
 # a linear model with noise of one size only measures how unusual a sample is. The
 # expected loss, and the width between two quantiles, follow the size of the noise.

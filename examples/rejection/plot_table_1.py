@@ -156,7 +156,7 @@ exact = population(problem.model)
 # Side by side with the paper
 # ---------------------------
 #
-# The paper's risks are as published; "unable" means that no threshold meets the bounds.
+# The paper's risks are as published; "none" means that no threshold meets the bounds.
 PAPER = {"A": [0.157], "B": [0.143], "C": [np.nan], "D": [0.133, 0.129]}
 
 
@@ -164,7 +164,7 @@ def cells(values, spread=None):
     """Format the numbers of a row; the risks come first."""
     for i, value in enumerate(values):
         if np.isnan(value):
-            yield "unable" if i < 2 else "–"
+            yield "none" if i < 2 else "–"
         elif spread is None:
             yield f"{value:.4f}"
         else:
@@ -178,7 +178,7 @@ for name in SCORES:
     for source, numbers in (
         ("sample", cells(sampled[name], errors[name])),
         ("densities", cells(exact[name])),
-        ("paper", ("unable" if np.isnan(v) else f"{v:.3f}" for v in PAPER[name])),
+        ("paper", ("none" if np.isnan(v) else f"{v:.3f}" for v in PAPER[name])),
     ):
         print(f"{source:>24}" + "".join(f"{cell:>17}" for cell in numbers))
 
@@ -195,7 +195,7 @@ for text, mean, variance in (
 ):
     other = make_reject_option_1d(1, ood_mean=mean, ood_var=variance).model
     risks = {name: values[0] for name, values in population(other).items()}
-    shown = ("unable" if np.isnan(risk) else f"{risk:.3f}" for risk in risks.values())
+    shown = ("none" if np.isnan(risk) else f"{risk:.3f}" for risk in risks.values())
     print(
         f"{text:20}", *(f"{name} {v:8}" for name, v in zip(risks, shown, strict=True))
     )
@@ -258,7 +258,7 @@ plt.show()
 # %%
 # All of them reject 30 % of the ID samples. A rejects the OOD density only, far more
 # than the bound requires, so that the errors between classes 1 and 2 remain. C rejects
-# both overlaps alike, and accepts a third of the OOD samples beside the second one.
+# both overlaps alike, and accepts a third of the OOD samples next to the second one.
 # D rejects just enough of the OOD density, and the rest at the first overlap.
 #
 # In the plane of both scores the real line is a curve. The region of every model is a
@@ -336,8 +336,8 @@ right.axvspan(0, 0.2, color="0.5", alpha=0.15, lw=0, label="FPR ≤ 0.2")
 right.set(
     xlim=(0, 1),
     ylim=(0.7, 1),
-    xlabel="FPR: share of OOD samples accepted",
-    ylabel="CCR: share of correct among accepted ID samples",
+    xlabel="FPR: fraction of OOD samples accepted",
+    ylabel="CCR: fraction of correct among accepted ID samples",
     title="Markers: where the TPR reaches 0.7",
 )
 left.set_title("ROC curves")

@@ -199,13 +199,13 @@ print(f"means over {N_SPLITS} splits; common FPR:", *(f"{fpr:.3f}" for fpr in co
 print(f"{'':16}" + "".join(f"{title:>12}" for title in HEADER))
 for method, row in zip(METHODS, results.mean(axis=0), strict=True):
     cells = [
-        ("–" if i < 3 else "unable") if np.isnan(value) else f"{value:.4f}"
+        ("–" if i < 3 else "none") if np.isnan(value) else f"{value:.4f}"
         for i, value in enumerate(row)
     ]
     print(f"{method:16}" + "".join(f"{cell:>12}" for cell in cells))
 
 # %%
-# "Unable" means that no rule meets the bounds in at least one of the splits. The rules
+# "None" means that no rule meets the bounds in at least one of the splits. The rules
 # of the parts are rules of a pair too, with :math:`\theta = 0` and
 # :math:`\theta = \pi/2`, so that on the same samples a pair is never worse. This is the
 # number of splits in which it is better than both of its parts, at the common FPR:
@@ -232,7 +232,7 @@ def risk_of_accepted(y_true, y_pred, accepted):
     return np.mean(y_pred[rows] != y_true[rows])
 
 
-def judge(y_true, y_pred, scores, seed):
+def evaluate(y_true, y_pred, scores, seed):
     """Return results of rules on the test half, selected on the other one."""
     choose, test = train_test_split(
         np.arange(len(y_true)), test_size=0.5, stratify=y_true, random_state=seed
@@ -251,12 +251,12 @@ def judge(y_true, y_pred, scores, seed):
     return y_true[test], y_pred[test], accepted
 
 
-halves = [judge(*part, seed) for seed, part in enumerate(splits)]
+halves = [evaluate(*part, seed) for seed, part in enumerate(splits)]
 print(f"{'':12}{'recall':>10}{'precision':>12}{'errors':>10}{'accepted ID':>14}")
 for method in ("MSP", "KNN", "ViM", "KNN+MSP", "ViM+MSP"):
     for y_true, predicted, accepted in halves:
         if method not in accepted:
-            print(f"{method:12}    unable on the samples that choose")
+            print(f"{method:12}    none on the samples that choose")
             continue
         known = y_true != -1
         tpr, fpr = accepted[method][known].mean(), accepted[method][~known].mean()

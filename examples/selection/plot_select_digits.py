@@ -5,8 +5,8 @@ New digits in a batch
 
 Which images of a batch are new, with few false discoveries? Several detectors are
 fitted on known digits. :class:`~skood.selection.NoveltySelector` selects images of the
-batch such that the false discovery rate, the expected share of known digits among the
-selected images, is bounded, although the detector is chosen on the batch itself.
+batch such that the false discovery rate, the expected fraction of known digits among
+the selected images, is bounded, although the detector is chosen on the batch itself.
 """
 
 # Authors: The skood developers
@@ -69,9 +69,9 @@ print(f"each image alone: false discoveries {fdp:.2f}, power {power:.2f}")
 # ----------------------------
 #
 # With a single detector, the selection consists of the images up to the last p-value
-# below the line. ``delta`` adds an upper bound on the share of false discoveries among
-# the selected images, which holds with 90 % probability. It is far larger than the
-# expected share, above all for few selected images.
+# below the line. ``delta`` adds an upper bound on the fraction of false discoveries
+# among the selected images, which holds with 90 % probability. It is far larger than
+# the expected fraction, above all for few selected images.
 from skood.selection import SelectionDisplay
 
 single = NoveltySelector(

@@ -115,7 +115,7 @@ def table(Z, y, Z_letters, head):
 #
 # The sorted p-values of one detector, Mahalanobis, with the line of the procedure of
 # Benjamini and Hochberg, and the selected images. ``delta`` adds an upper bound on the
-# share of digits among these, which holds with 90 % probability.
+# fraction of digits among these, which holds with 90 % probability.
 
 
 def show(images, Z, y, Z_letters, head):
@@ -128,7 +128,7 @@ def show(images, Z, y, Z_letters, head):
     found = selector.select(np.concatenate([Z[digits], Z_letters[letters]]))
     fdp = fdp_power(found.selected, is_ood).fdp
     print(f"{found.n_selected} images selected, {fdp:.0%} of them digits; with 90 %")
-    print(f"probability the share of digits is at most {found.fdp_bound:.0%}")
+    print(f"probability the fraction of digits is at most {found.fdp_bound:.0%}")
     _, ax = plt.subplots(figsize=(6, 4), layout="constrained")
     SelectionDisplay.from_selection(found, is_ood=is_ood, ax=ax)
     shown = images[np.concatenate([digits, len(Z) + letters])]

@@ -58,7 +58,7 @@ for seed in range(40):
     found["each row alone"].append(fdp_power(alone, is_ood))
 
 # %%
-# The mean share of false discoveries estimates the false discovery rate, which is at
+# The mean fraction of false discoveries estimates the false discovery rate, which is at
 # most 0.2 for the selections.
 for name, values in found.items():
     fdp, power = np.mean(values, axis=0)
