@@ -85,8 +85,8 @@ def test_what_is_unclean(fuzz):
         ("score_samples", ["a", "b"]),
         ("predict_proba", [[0.5, 0.4], [0.5, 0.5]]),
     ):
-        assert fuzz._judge_values(np.array(values), method, 2) is not None
-    assert fuzz._judge_values(np.array([1.0, -2.0]), "score_samples", 2) is None
+        assert fuzz._check_values(np.array(values), method, 2) is not None
+    assert fuzz._check_values(np.array([1.0, -2.0]), "score_samples", 2) is None
 
 
 @pytest.mark.parametrize(
