@@ -44,6 +44,32 @@ GLOSSARY = [
     "capacity",
 ]
 
+#: What users want to do, and what they look for: a name or a page.
+JOBS = {
+    "detect unusual rows of a table": "Mahalanobis",
+    "detect new classes": "KNN",
+    "detect OOD inputs of a network": "ViM",
+    "use a detector of scikit-learn or PyOD": "SklearnDetector",
+    "detect documents that are off topic": "KnownWords",
+    "combine detectors": "DetectorEnsemble",
+    "reject without OOD samples": "TwoThresholds",
+    "bound accepted fractions": "BoundedTPRFPR",
+    "reject a fixed fraction": "BoundedAbstention",
+    "bound the error rate of all answers": "BoundedErrorRate",
+    "reject by costs": "CostBased",
+    "certify bounds for new data": "Certificate",
+    "select the OOD samples of a batch": "NoveltySelector",
+    "raise an alarm without labels": "ExchangeabilityMonitor",
+    "raise an alarm from some labels": "RateMonitor",
+    "compare detectors": "compare",
+    "measure epistemic uncertainty": "DeepEnsemble",
+    "add uncertainty to a trained network": "Laplace",
+    "detect unknown nodes of a graph": "Propagation",
+    "detect violated rules": "MLNDetector",
+    "explain a rejection": "recipes/explain",
+    "answer, or defer to an expert": "recipes/llm_answers",
+}
+
 
 def read(name):
     return (ROOT / name).read_text(encoding="utf-8")
@@ -74,6 +100,16 @@ def test_first_pages_are_in_the_table_of_contents():
     assert names == ["Get started", "User guide", "Examples", "API", "more"]
     contents = read("doc/getting_started.rst").split(".. toctree::")[1].split()
     assert contents[1:] == ["install", "choosing", "faq", "recipes/index"]
+
+
+def test_jobs_are_found_in_two_clicks():
+    """They are on the landing page, or on one of two pages that it links to."""
+    pages = ["index.rst", "getting_started.rst", "choosing.rst", "decision_charts.json"]
+    text = "".join(read(f"doc/{page}") for page in pages)
+    links = set(re.findall(r"""[`"<~](?:skood[.\w]*\.)?([\w/]+)[`">]""", text))
+    assert {"getting_started", "choosing"} <= links
+    missing = [job for job, target in JOBS.items() if target not in links]
+    assert missing == []
 
 
 def test_links_of_the_readme():

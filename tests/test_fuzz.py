@@ -67,7 +67,7 @@ def _raised(function):
 
 
 def test_what_is_unclean(fuzz):
-    """The judge finds raw errors, other kinds of errors and results without sense."""
+    """The check finds raw errors, other kinds of errors and results without sense."""
     for function in (
         lambda: np.zeros(3).reshape(2),  # in this file
         lambda: np.linalg.cholesky(-np.eye(2)),  # in NumPy's

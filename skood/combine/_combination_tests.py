@@ -70,7 +70,8 @@ class Fisher(GlobalTest):
     Powerful if many detectors have moderately small p-values. The statistic q is a
     p-value only if the detectors are independent. Detectors of the same images are not,
     and then far more than the fraction :math:`\alpha` of ID samples is rejected; see
-    the notes. Read more in the :ref:`User Guide <combine>`.
+    the notes. Read more in the :ref:`User Guide <combine>`;
+    :ref:`combine_nominal` compares formulas and levels.
 
     See Also
     --------
@@ -123,7 +124,8 @@ class Stouffer(GlobalTest):
     with the normal distribution function :math:`\Phi`. The most powerful of the
     combination tests if all detectors observe the same small shift, the least powerful
     if only a few observe a large one. The statistic q is a p-value only if the
-    detectors are independent. Read more in the :ref:`User Guide <combine>`.
+    detectors are independent. Read more in the :ref:`User Guide <combine>`;
+    :ref:`combine_nominal` compares formulas and levels.
 
     See Also
     --------
@@ -170,7 +172,8 @@ class HarmonicMean(GlobalTest):
        \qquad a_1 = 1,\quad a_2 = 2,\quad a_m = e \log m \text{ for } m \ge 3.
 
     With these factors q is a p-value under any dependence between the detectors [1]_,
-    and therefore conservative. Read more in the :ref:`User Guide <combine>`.
+    and therefore conservative. Read more in the :ref:`User Guide <combine>`;
+    :ref:`combine_nominal` compares formulas and levels.
 
     See Also
     --------
@@ -223,7 +226,8 @@ class Cauchy(GlobalTest):
 
     If the detectors are independent or identical, T has the Cauchy distribution, and q
     is a p-value; otherwise q is approximately a p-value, more accurately so for smaller
-    levels [1]_. Read more in the :ref:`User Guide <combine>`.
+    levels [1]_. Read more in the :ref:`User Guide <combine>`;
+    :ref:`combine_nominal` compares formulas and levels.
 
     See Also
     --------

@@ -46,7 +46,8 @@ class BenjaminiHochberg(StepUpCombiner):
     smallest p-values are selected. At least the fraction :math:`1 - \alpha` of ID
     samples is accepted if the detectors are positively dependent (PRDS), and exactly
     this fraction if they are independent [1]_ [2]_. As an OOD detector it is known as
-    ZODE [3]_. Read more in the :ref:`User Guide <combine>`.
+    ZODE [3]_. Read more in the :ref:`User Guide <combine>`;
+    :ref:`combine_nominal` compares formulas and levels.
 
     See Also
     --------
@@ -86,7 +87,8 @@ class BenjaminiYekutieli(StepUpCombiner):
 
     At least the fraction :math:`1 - \alpha` of ID samples is accepted under any
     dependence between the detectors [1]_. Samples are ranked as by `BenjaminiHochberg`.
-    Read more in the :ref:`User Guide <combine>`.
+    Read more in the :ref:`User Guide <combine>`;
+    :ref:`combine_nominal` compares formulas and levels.
 
     See Also
     --------
@@ -130,7 +132,8 @@ class Bonferroni(_OneByOne):
 
     and the members with :math:`p_j \le \alpha / m` are selected. At least the fraction
     :math:`1 - \alpha` of ID samples is accepted under any dependence. Read more in the
-    :ref:`User Guide <combine>`.
+    :ref:`User Guide <combine>`;
+    :ref:`combine_nominal` compares formulas and levels.
 
     See Also
     --------
@@ -157,7 +160,8 @@ class Naive(_OneByOne):
     any detector rejects it. More than the fraction :math:`\alpha` of ID samples is
     rejected: :math:`1 - (1 - \alpha)^m` if the detectors are independent. Intended for
     comparisons; samples are ranked as by `Bonferroni`. Read more in the
-    :ref:`User Guide <combine>`.
+    :ref:`User Guide <combine>`;
+    :ref:`combine_nominal` compares formulas and levels.
 
     See Also
     --------
@@ -182,7 +186,8 @@ class Vote(BaseCombiner):
     with s = `share`. With :math:`r = \lceil s m \rceil` required votes, at most the
     fraction :math:`\alpha m / r` of ID samples is rejected under any dependence; it is
     far less than :math:`\alpha` for independent detectors and fractions near one half.
-    Read more in the :ref:`User Guide <combine>`.
+    Read more in the :ref:`User Guide <combine>`;
+    :ref:`combine_nominal` compares formulas and levels.
 
     Parameters
     ----------
@@ -229,7 +234,8 @@ class Storey(StepUpCombiner):
 
     with :math:`\lambda` = `lam`, and c = 1 if `plus_one` [2]_, else 0 [1]_. It rejects
     more than `BenjaminiHochberg`, also more ID samples, and far more of them under
-    dependence. Read more in the :ref:`User Guide <combine>`.
+    dependence. Read more in the :ref:`User Guide <combine>`;
+    :ref:`combine_nominal` compares formulas and levels.
 
     Parameters
     ----------
@@ -364,7 +370,8 @@ class DOSStorey(StepUpCombiner):
 
     the statistic of DSDE [2]_. The members with the
     :math:`\max \{k : \hat\pi_0 m \, p_{(k)} / k \le \alpha\}` smallest p-values are
-    selected. Read more in the :ref:`User Guide <combine>`.
+    selected. Read more in the :ref:`User Guide <combine>`;
+    :ref:`combine_nominal` compares formulas and levels.
 
     Parameters
     ----------
