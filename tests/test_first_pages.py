@@ -102,7 +102,7 @@ def test_first_pages_are_in_the_table_of_contents():
     assert contents[1:] == ["install", "choosing", "faq", "recipes/index"]
 
 
-def test_jobs_are_found_in_two_clicks():
+def test_jobs_within_two_clicks():
     """They are on the landing page, or on one of two pages that it links to."""
     pages = ["index.rst", "getting_started.rst", "choosing.rst", "decision_charts.json"]
     text = "".join(read(f"doc/{page}") for page in pages)
