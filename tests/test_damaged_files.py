@@ -209,7 +209,7 @@ def test_member_within_its_limit(tmp_path):
 @pytest.mark.parametrize("form", ["folder", "zip"])
 @pytest.mark.parametrize("path", ["../../x.png", "/x.png", "Test/../../../x.png"])
 def test_table_leaves_its_folder(tmp_path, path, form):
-    """Image files beside the folder, and anywhere on the disk."""
+    """Image files next to the folder, and anywhere on the disk."""
     images.write(tmp_path, {"x.png": png(COLOR[0])})
     root = tmp_path / "a"
     path = path if path[0] != "/" else str(tmp_path / path[1:])

@@ -52,7 +52,7 @@ _N_CHUNKS = -(-len(_NEW) // _CHUNK)
 
 # What is sent for scores, as a share of the fitted arrays; fetched, of the scores; and
 # waits per chunk. In the next call only the head is sent again, in float64 and in the
-# precision of X. With X on the host: what is sent, as a share of X and the fitted
+# precision of X. With X on the host: what is sent, as a fraction of X and the fitted
 # arrays. In a fit: what is sent, as a share of the fitted arrays, and fetched, of these
 # and the features and logits, of which at most 5,000 are drawn for the threshold.
 _BUDGET = {"sent": 1.01, "fetched": 1.01, "waits": 3.0, "sent with X": 1.01}

@@ -56,7 +56,7 @@ SLOW = {
     "plot_two_moons",
 }
 
-# What an example imports beside skood's own dependencies.
+# What an example imports next to skood's own dependencies.
 NEEDS = {
     "plot_certified_groups": "pandas",
     "plot_conformal": "mapie",

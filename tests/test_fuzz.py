@@ -1,4 +1,4 @@
-"""A share of the inputs of ``benchmarks/fuzz.py``."""
+"""A fraction of the inputs of ``benchmarks/fuzz.py``."""
 
 # Authors: The skood developers
 # SPDX-License-Identifier: BSD-3-Clause
@@ -26,7 +26,7 @@ N_INPUTS = [40, pytest.param(150, marks=pytest.mark.slow)]
 
 @pytest.fixture(scope="module")
 def fuzz():
-    """The script as a module; it imports another one that is beside it."""
+    """The script as a module; it imports another one that is next to it."""
     before = list(sys.path)
     sys.path.append(str(FOLDER))
     try:

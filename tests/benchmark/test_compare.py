@@ -190,7 +190,7 @@ def test_same_seed_same_table():
     with parallel_config(backend="threading", n_jobs=2):
         parallel = without_seconds(quick(detectors, X, Y, OOD, repeats=2))
     pd.testing.assert_frame_equal(first, parallel)
-    # a detector draws the same beside others
+    # a detector draws the same next to others
     alone = without_seconds(quick({"forest": forest}, X, Y, OOD, repeats=2))
     assert_array_equal(alone.value, first[first.detector == "forest"].value)
     other = quick(detectors, X, Y, OOD, random_state=1)
@@ -213,7 +213,7 @@ def test_frozen_detectors_score_all_samples():
     expected = expected_metrics(frozen, X, OOD["near"])["auroc"]
     assert cell(table, "norm", "near")["value"] == expected
     assert cell(table, "norm", "near")["fit_seconds"] == 0
-    # beside one that is fitted they are judged on the same rows as that
+    # next to one that is fitted they are evaluated on the same rows as that
     assert cell(quick({"a": frozen, "b": Norm()}, X, Y, OOD), "a", "far")["n_id"] == 27
 
 
@@ -377,7 +377,7 @@ def test_jobs_share_the_folder(tmp_path, backend):
 
 
 class Powers(Norm):
-    """A detector by its power, which waits in the fit if asked to."""
+    """A detector by its power, which waits in the fit on request."""
 
     wait = 0
 

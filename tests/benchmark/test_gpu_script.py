@@ -20,7 +20,7 @@ pytestmark = pytest.mark.skipif(
 
 @pytest.fixture
 def gpu(monkeypatch):
-    """The script; modules beside it are imported from its folder."""
+    """The script; modules next to it are imported from its folder."""
     monkeypatch.syspath_prepend(FOLDER)
     return importlib.import_module("gpu")
 

@@ -42,7 +42,7 @@ def test_every_stretch_of_the_order_is_stratified(seed):
 
 @pytest.fixture
 def two_sets(write_idx, numbered):
-    """1,000 ID images of two classes, 3 : 1, and as many OOD images as asked."""
+    """1,000 ID images of two classes, 3 : 1, and as many OOD images as requested."""
 
     def write(n_ood):
         write_idx("a", numbered(1000), np.arange(1000) % 4 == 0)
@@ -54,7 +54,7 @@ def two_sets(write_idx, numbered):
 @pytest.mark.parametrize(
     ("n_ood", "held", "val", "test"),
     [
-        (2000, 300, 100, 300),  # validation rows beside the held-out ones
+        (2000, 300, 100, 300),  # validation rows next to the held-out ones
         (400, 300, 100, 300),  # just enough
         (350, 300, 100, 250),  # half of them have to be held-out rows
         (300, 300, 100, 200),

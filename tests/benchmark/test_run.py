@@ -195,7 +195,7 @@ def test_what_is_attainable_if_the_bounds_are_not(capsys):
     bounds = {"tpr_min": 1.0, "fpr_max": 0.0}
     result = run_main_job(max_epochs=1, n_train=100, **bounds, verbose=1)
     shown = capsys.readouterr().err
-    assert "TorchClassifier" in shown  # progress is shown if asked for
+    assert "TorchClassifier" in shown  # progress is shown if requested
     assert "detectors" in shown
     for option in result.reject_options.values():
         assert option.classifier is option.report is option.reasons is None

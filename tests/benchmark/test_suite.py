@@ -171,7 +171,7 @@ FITS: list = []
 
 
 class Numbered(BaseEstimator):
-    """A detector that notes its fits; number 2 waits in scoring if asked to."""
+    """A detector that notes its fits; number 2 waits in scoring on request."""
 
     wait = 0
 

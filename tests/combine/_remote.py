@@ -13,7 +13,7 @@ _PATIENCE = 30.0  # seconds
 
 
 class Meeting(Column):
-    """Its fit ends when as many processes as asked for are, or were, in a fit.
+    """Its fit ends when as many processes as requested are, or were, in a fit.
 
     Processes leave files in a folder: ``fit-PID`` and ``score-PID``.
     """

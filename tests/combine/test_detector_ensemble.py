@@ -194,7 +194,7 @@ def test_share_of_rejected_id_samples_of_a_trained_ensemble(rho):
         ).fit(X)
         accepted.append(np.mean(ensemble.predict(equicorrelated(rng, 500, 4, rho)) > 0))
     error = np.std(accepted) / np.sqrt(len(accepted))
-    # (1 + r) / 101 <= .1 for r <= 9: the share of rejected rows is 10 / 101
+    # (1 + r) / 101 <= .1 for r <= 9: the fraction of rejected rows is 10 / 101
     assert abs(np.mean(accepted) - (1 - 10 / 101)) < 4 * error
     assert error < 0.01
 

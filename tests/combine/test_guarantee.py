@@ -1,4 +1,4 @@
-"""The share of rejected ID samples is at most alpha, whatever the dependence."""
+"""The fraction of rejected ID samples is at most alpha, whatever the dependence."""
 
 # Authors: The skood developers
 # SPDX-License-Identifier: BSD-3-Clause
@@ -178,7 +178,7 @@ def _draw_classes(rng, n, n_classes=100):
 
 
 def _share_rejected(calibration, alphas, n_draws, n=300):
-    """Mean share of rejected ID samples, and its standard error, at each alpha."""
+    """Mean fraction of rejected ID samples, and its standard error, at each alpha."""
     shares = []
     members = [(f"knn{k}", KNN(n_neighbors=k, normalize=False)) for k in (2, 3)]
     for seed in range(n_draws):

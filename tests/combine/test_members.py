@@ -301,7 +301,7 @@ def test_too_few_samples_for_a_conformal_level():
         assert kind_of_levels(sizes, "auto", 0.05) == "nominal"
     with pytest.raises(ValueError, match=r"^level='conformal' needs 19 samples"):
         kind_of_levels(sizes, "conformal", 0.05)
-    assert _kind(sizes, "nominal") == "nominal"  # asked for: no warning
+    assert _kind(sizes, "nominal") == "nominal"  # requested: no warning
     X = np.random.default_rng(0).normal(size=(37, 2))
     ensemble = frozen_ensemble(2, level="nominal", random_state=0).fit(X)
     assert (ensemble.n_calibration_, ensemble.n_level_) == (37, 0)

@@ -43,7 +43,7 @@ each_step_up = pytest.mark.parametrize("combiner", STEP_UP, ids=repr)
 
 
 def _pi0(combiner, p):
-    """The share of true null hypotheses, of sorted p-values of one sample."""
+    """The fraction of true null hypotheses, of sorted p-values of one sample."""
     m = len(p)
     if isinstance(combiner, Storey):
         above = sum(each > combiner.lam for each in p) + combiner.plus_one

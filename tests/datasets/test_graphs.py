@@ -658,7 +658,7 @@ def test_seeds():
 
 
 def test_test_nodes_are_drawn_alike():
-    """The share of each class in the test part follows what is left of it."""
+    """The fraction of each class in the test part follows what is left of it."""
     drawn = [split_nodes(Y, random_state=seed).test for seed in range(200)]
     counts = np.bincount(Y[np.concatenate(drawn)], minlength=4) / 200
     assert counts[3] == 0  # all 20 of class 3 are for training

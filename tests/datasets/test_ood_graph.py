@@ -140,7 +140,7 @@ def test_words():
     assert words.min() >= 1
     assert words.max() <= 5  # the root of 25, fewer where a word came twice
     # a word of probability p is there with 1 - (1 - p)^5: so p is found, sums to one,
-    # and its logarithm has the spread that was asked for
+    # and its logarithm has the spread that was requested
     shares = np.stack([np.asarray(X[y == c].mean(axis=0)).ravel() for c in range(2)])
     p = 1 - (1 - shares) ** (1 / 5)
     assert_allclose(p.sum(axis=1), 1, atol=0.02)

@@ -62,7 +62,7 @@ def _violations(n_draws, n, rule, double):
 def test_risk_of_heavy_tails_on_new_data(n_draws, n, double):
     n_certified, broken = _violations(n_draws, n, BoundedImprovement(0.7), double)
     assert n_certified > 0.4 * n_draws
-    # a share of at most delta of all draws breaks the bound
+    # a fraction of at most delta of all draws breaks the bound
     assert broken <= binom.ppf(0.999, n_draws, 0.2)
 
 

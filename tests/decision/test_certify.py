@@ -159,7 +159,7 @@ def test_many_angles_by_brute_force(monkeypatch, infinite):
     assert 3 < n_certified
 
 
-# ---- which counts are asked for
+# ---- which counts are requested
 
 
 @pytest.mark.parametrize(

@@ -115,7 +115,7 @@ def test_sorted_samples_do_not_void_a_certified_path(kind):
     n_draws, n_certified = 40, 0
     for seed in range(n_draws):
         rng = np.random.default_rng(seed)
-        if kind == "weights":  # in use a TPR of .645, where the bound is .66
+        if kind == "weights":  # at deployment a TPR of .645, where the bound is .66
             x = rng.integers(0, 2, 200)
             rejected = (rng.random(200) > np.array([0.9, 0.56])[x]) * 1.0
             order = np.argsort(rejected)
@@ -148,7 +148,7 @@ def _one_score(name, rng, n):
         return u, (
             rng.random(n) < np.array([0.09, 0.01, 0.2, 0.02, 0.4])[u.astype(int)]
         ) * 1.0
-    # the risk up to a share is 8 % nearly everywhere, below and above in turn
+    # the risk up to a fraction is 8 % nearly everywhere, below and above in turn
     chance = 0.08 + 0.06 * np.sin(25 * np.pi * u)
     if name == "heavy tails":
         return np.tan(np.pi * (u - 0.5)) ** 3, (rng.random(n) < chance) * 1.0

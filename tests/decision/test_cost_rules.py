@@ -39,13 +39,13 @@ def test_cost():
     assert rule.feasible(N, E, F, 10, 5).all()
     assert rule.needs_ood and rule.violation(0.0, 1.0, np.nan) == 0
     assert rule.violation(np.zeros(3)).tolist() == [0, 0, 0]
-    # no OOD rows in use
+    # no OOD rows at deployment
     rule.set_params(ood_prior=0)
     assert not rule.needs_ood
     np.testing.assert_allclose(
         rule.objective(N, E, F, 10, 0), (E + 0.3 * (10 - N)) / 10
     )
-    # in use, but not at hand
+    # at deployment, but not available
     assert np.isnan(PlugInCost(ood_prior=0.5).objective(3, 1.0, 0, 10, 0))
 
 

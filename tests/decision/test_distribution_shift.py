@@ -612,7 +612,7 @@ def _mixture(rng, n, share, far):
     "n_draws", [20, pytest.param(150, marks=pytest.mark.slow)], ids=str
 )
 def test_promise_of_the_precision_in_use(n_draws):
-    """The share of OOD samples and the mixture of their sources are unknown."""
+    """The fraction of OOD samples and the mixture of their sources are unknown."""
     rng = np.random.default_rng(7)
     n_certified = broken = 0
     new, is_ood = _mixture(rng, 200_000, 0.25, 0.7)
@@ -837,7 +837,7 @@ def test_invalid_descriptions(rule, options, message):
         certified(rule, a, a, np.zeros(50), a + 50, a + 50, **options)
 
 
-# ---- shares in use
+# ---- fractions at deployment
 
 
 def test_approximate_interval_by_maximum_likelihood():

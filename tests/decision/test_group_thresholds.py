@@ -155,7 +155,7 @@ def test_rates_and_decisions():
 
 
 def test_thresholds_are_quantiles_at_one_level():
-    """One score: t* + c sd, in steps of 1/4, is the share of the first part."""
+    """One score: t* + c sd, in steps of 1/4, is the fraction of the first part."""
     (a, _, loss, group), (a_ood, _, group_ood) = POPULATION
     indices = np.arange(3000)
     first = indices < 1000
@@ -180,7 +180,7 @@ def test_thresholds_are_quantiles_at_one_level():
         share = 0.7 + needed
         sd = math.sqrt(share * (1 - share) * (1 / n_1 + 1 / n_2))
         count = np.count_nonzero(scores[:n_1] <= lam)
-        # the smallest count whose share reaches the share of the level
+        # the smallest count whose fraction reaches the fraction of the level
         levels.append(((count - 1) / n_1 - share) / sd // 0.25 + 1)
     assert len(set(levels)) == 1
 

@@ -653,7 +653,7 @@ def test_all_bounds_of_all_rules():
     assert rule.violation(0.3, 0.6, 0.4) == pytest.approx(0.1 + 0.1 + 0.1)
 
 
-# ---- shares in use
+# ---- fractions at deployment
 
 
 @pytest.mark.parametrize("n_draws", [40, pytest.param(200, marks=pytest.mark.slow)])

@@ -92,7 +92,7 @@ class _Samples(NamedTuple):
         return solved(rule, a[is_id], b_id, loss, a[~is_id], b_ood, **options)
 
     def sample(self, k, n_parts):
-        """Return a part with the same share of OOD rows."""
+        """Return a part with the same fraction of OOD rows."""
         arrays = [
             np.flatnonzero(of_kind)[k::n_parts]
             for of_kind in (self.y_true != -1, self.y_true == -1)

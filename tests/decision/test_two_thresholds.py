@@ -85,7 +85,7 @@ def _draws(by_day, at_night):
 @pytest.mark.parametrize("n", [19, 60, 200])
 @_draws(150, 400)
 def test_marginal_level(n, ties, n_draws):
-    """Rejected shares of new samples, on average over draws of the given samples."""
+    """Rejected fractions of new samples, on average over draws of the given samples."""
     rule, shares = TwoThresholds(0.05, 0.1), []
     new = _samples(20000, seed=10**6, ties=ties)
     for seed in range(n_draws):
@@ -102,7 +102,7 @@ def test_marginal_level(n, ties, n_draws):
 @pytest.mark.parametrize("guarantee", ["high_probability", "ltt"])
 @_draws(150, 400)
 def test_certified_shares(guarantee, ties, n_draws):
-    """Both bounds together are broken in at most a share delta of the draws."""
+    """Both bounds together are broken in at most a fraction delta of the draws."""
     rule, delta, broken = TwoThresholds(0.1, 0.2), 0.2, 0
     new = _samples(50000, seed=10**6, ties=ties)
     for seed in range(n_draws):
@@ -304,7 +304,7 @@ def _breaks_a_group(point, bounds, steps):
 @pytest.mark.parametrize("steps", [1e6, 2.0])  # no ties, many ties
 @pytest.mark.parametrize("n_draws", [30, pytest.param(400, marks=pytest.mark.slow)])
 def test_certified_within_groups(thresholds, steps, n_draws):
-    """A group breaks a bound in at most a share delta of draws."""
+    """A group breaks a bound in at most a fraction delta of draws."""
     bounds, delta, broken, refused = (0.1, 0.15), 0.2, 0, 0
     rule, pooled_broken = TwoThresholds(*bounds), 0
     for seed in range(n_draws):

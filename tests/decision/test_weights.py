@@ -158,7 +158,7 @@ def test_all_samples_are_accepted_at_a_rate_of_one():
 
 
 def test_a_rule_may_accept_the_lightest_sample_only():
-    # no loss below it, and no bound on the share of accepted samples
+    # no loss below it, and no bound on the fraction of accepted samples
     a, loss = np.array([0.1, 0.2, 0.3]), np.array([0.0, 1.0, 1.0])
     for weight in ([1, 50, 50], [0.02, 1.0, 1.1]):
         point = solved(

@@ -95,7 +95,7 @@ def test_scales_of_the_features_do_not_matter():
 
 
 def test_constant_features_do_not_contribute():
-    """Not even with a variance that came from rounding, and beside small ones."""
+    """Not even with a variance that came from rounding, and next to small ones."""
     covariance = np.zeros((4, 4))
     covariance[1:, 1:] = 1e-6 * _covariance(3, 3)
     covariance[0, 0] = 1e-20

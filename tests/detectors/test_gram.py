@@ -401,7 +401,7 @@ def test_products_use_a_single_thread(monkeypatch):
 def test_against_pytorch_ood():
     """Its ranges are those of the labels, so labels are the predictions here.
 
-    With one row per class beside those that are held out by neither: fewer than 10
+    With one row per class next to those that are held out by neither: fewer than 10
     rows per class are not split there, and the expected deviation is 1.
     """
     detector = pytest.importorskip("pytorch_ood.detector")

@@ -375,7 +375,7 @@ def test_faiss_that_is_not_installed(monkeypatch):
         ("auto", 500_000, False, True, "faiss"),
         ("auto", 500_000, False, False, "sklearn"),
         ("cpu", 500_000, True, False, "sklearn"),
-        ("cuda", 10, True, True, "torch"),  # the user asked for it
+        ("cuda", 10, True, True, "torch"),  # the user requested it
     ],
 )
 def test_automatic_choice(monkeypatch, device, n_rows, cuda, faiss, chosen):
@@ -527,7 +527,7 @@ def test_candidates_with_underflow(scale):
 
 
 def _refused(detector, X, ood):
-    """AUROC of new against OOD samples, and the rejected share of OOD samples."""
+    """AUROC of new against OOD samples, and the rejected fraction of OOD samples."""
     truth = np.repeat([1, -1], [len(X), len(ood)])
     scores = detector.score_samples(np.concatenate([X, ood]))
     return auroc(truth, scores), np.mean(detector.predict(ood) == -1)

@@ -1,4 +1,4 @@
-"""Tests of the share of known words."""
+"""Tests of the fraction of known words."""
 
 # Authors: The skood developers
 # SPDX-License-Identifier: BSD-3-Clause

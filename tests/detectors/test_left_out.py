@@ -329,7 +329,7 @@ def test_a_frozen_classifier_is_not_fitted_again(monkeypatch):
 
 
 def _rejected(detector, draw, n_samples, n_fits, contamination=0.1):
-    """Mean share of new samples that is rejected, and its standard error."""
+    """Mean fraction of new samples that is rejected, and its standard error."""
     shares = []
     detector = clone(detector).set_params(contamination=contamination)
     for seed in range(n_fits):

@@ -330,7 +330,7 @@ def test_class_covariances_by_an_estimator():
 @pytest.mark.parametrize("n_samples", [300, 30_000])
 @pytest.mark.parametrize("value", [0.1, 1000.1])
 def test_constant_features_far_from_zero(tied, n_samples, value):
-    """They are no direction, of whatever many samples and beside small features."""
+    """They are no direction, of whatever many samples and next to small features."""
     rng = np.random.default_rng(0)
     X, y = 1e-3 * rng.normal(size=(n_samples, 3)), np.arange(n_samples) % 3
     wide = np.insert(X, 1, value, axis=1)

@@ -211,7 +211,7 @@ def test_pyod_scores_are_minus_its_decisions_on_new_samples(pyod_detector):
     np.testing.assert_allclose(one, scores[:20], rtol=1e-9)
     assert detector.score_samples(far).max() < np.quantile(scores, 0.05)
     assert not hasattr(pyod_detector, "decision_scores_")  # a clone was fitted
-    # the share of new ID samples, not of PyOD's threshold
+    # the fraction of new ID samples, not of PyOD's threshold
     assert abs(np.mean(detector.predict(X_new) == -1) - 0.1) < 0.05
     assert (detector.predict(far) == -1).mean() > 0.95
 

@@ -39,7 +39,7 @@ from skood.rectifiers import DICE, ReAct
 from tests._instances import output_detectors
 from tests._loops import looped
 
-HEADS = [  # detectors that use sparse features beside logits or the head
+HEADS = [  # detectors that use sparse features next to logits or the head
     one
     for one in output_detectors("features", variants=True, n_neighbors=3)
     if one._needs != {"features"} and get_tags(one).input_tags.sparse

@@ -103,7 +103,7 @@ def test_uncertainty_equals_a_plain_loop(data, mlp, setting, temperature, target
 
 
 def test_weights_from_n_evaluation_samples(data, mlp):
-    """All models are judged on the same rows."""
+    """All models are evaluated on the same rows."""
     X, y = data
     quam = make_quam(
         FrozenEstimator(mlp), n_evaluation_samples=20, **QUICK, **STEP

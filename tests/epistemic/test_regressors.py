@@ -505,7 +505,7 @@ def test_threshold_of_a_detector_is_out_of_sample():
     samples, new = rng.normal(size=(2, 600, 2))
     detector = UncertaintyDetector(Nearest(), contamination=0.2)
     detector.fit(samples, samples[:, 0])
-    # standard errors of the share, and of the quantile that the threshold is
+    # standard errors of the fraction, and of the quantile that the threshold is
     error = np.sqrt(2 * 0.2 * 0.8 / 600)
     assert abs(np.mean(detector.predict(new) == -1) - 0.2) < 3 * error
     # samples without a weight are left out, also of the quantile

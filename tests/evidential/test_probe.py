@@ -370,7 +370,7 @@ def test_without_labels():
     probe = _probe(early_stopping=False, max_epochs=100).fit(X)
     labeled = _probe(early_stopping=False, max_epochs=100).fit(X, Y)
     assert_array_equal(probe.classes_, [0, 1, 2])
-    # the expected cross-entropy hardly matters beside the regularizers
+    # the expected cross-entropy hardly matters next to the regularizers
     e, expected = (item.predict_evidence(X) for item in (probe, labeled))
     assert np.corrcoef(e, expected)[0, 1] > 0.999
     held_out = _probe().fit(X)

@@ -374,7 +374,7 @@ def test_model_of_torch_geometric():
         warnings.simplefilter("error", SkoodWarning)
         clf = GraphClassifier(_geometric, **RUN).fit(weighted[TRAIN], Y[TRAIN])
     assert clf.score(weighted[TEST], Y[TEST]) > 0.6
-    # loops of one weigh less beside edges of three
+    # loops of one weigh less next to edges of three
     assert np.abs(clf.predict_logits(weighted) - clf.predict_logits(NODES)).max() > 0.01
 
 

@@ -312,7 +312,7 @@ def test_dropout_of_dense_features():
     x = torch.ones(1000, 100)
     dropped = FeatureDropout(0.3)(x)
     assert set(np.unique(dropped)) == {0.0, np.float32(1 / 0.7)}
-    # 100,000 draws: the standard deviation of the share is .00145
+    # 100,000 draws: the standard deviation of the fraction is .00145
     assert float((dropped == 0).float().mean()) == pytest.approx(0.3, abs=0.006)
     per_row = (dropped == 0).float().mean(dim=1)
     assert 0.03 < float(per_row.std()) < 0.06  # .0458: drawn independently

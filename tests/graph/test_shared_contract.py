@@ -309,7 +309,7 @@ def test_predictions_on_arrays_keep_nothing(monkeypatch):
 
 
 def test_classes_weigh_in_validation_what_they_do_in_training():
-    """By naive sums over training nodes, of any share of the classes in X_val."""
+    """By naive sums over training nodes, of any fraction of the classes in X_val."""
     train = np.r_[np.flatnonzero(Y == 0)[:20], np.flatnonzero(Y > 0)[:13]]
     valid = np.r_[np.flatnonzero(Y == 0)[20:22], np.flatnonzero(Y == 1)[13:]]
     weight = np.random.default_rng(0).uniform(0.5, 2.0, size=len(train))

@@ -287,7 +287,7 @@ def test_weights_of_the_user():
             if value is not None:
                 assert weight == value
             else:
-                assert weight != free  # the other one is refitted beside it
+                assert weight != free  # the other one is refitted next to it
                 assert weight == pytest.approx(free, rel=0.5)
     named = {"stop": RULES[0], "yield": RULES[1]}
     assert mln(named, weights={"yield": 7.0}).fit(X, y).weights_[1] == 7.0

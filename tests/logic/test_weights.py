@@ -125,7 +125,7 @@ def test_negated_constraints_have_exactly_minus_the_weights(method):
         (scope, ~table if turned else table)
         for (scope, table), turned in zip(factors, flip, strict=True)
     ]
-    turned = np.where(flip, 1 - mean_truth, mean_truth)  # exact: shares of 64 rows
+    turned = np.where(flip, 1 - mean_truth, mean_truth)  # exact: fractions of 64 rows
     fixed = np.array([np.nan, np.nan, 0.3, np.nan, np.nan, np.nan])
     sign = np.where(flip, -1, 1)
     for given in (np.full(6, np.nan), fixed):

@@ -381,7 +381,7 @@ def test_systems_that_do_not_differ(method):
     value = auroc(y_true, a)
     assert (result.statistic, result.pvalue) == (0.0, 1.0)
     assert result.value_a == result.value_b == value
-    # on other samples they may: 30 of either kind lack one of a share of 0.1
+    # on other samples they may: 30 of either kind lack one of a fraction of 0.1
     assert -0.15 < result.low < -0.1 and result.high == -result.low < 0.15
 
 

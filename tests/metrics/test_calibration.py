@@ -38,7 +38,7 @@ def _sample(seed, n=80, n_classes=3, decimals=None):
 def _edges(values, n_bins, strategy):
     """Upper edges of all bins except the last, in exact arithmetic."""
     if strategy == "uniform":
-        # the float nearest to a share k / n_bins stands for it
+        # the float nearest to a fraction k / n_bins stands for it
         return [Fraction(float(Fraction(k, n_bins))) for k in range(1, n_bins)]
     ranked = sorted(values)
     return [

@@ -58,7 +58,7 @@ def draw_normal(area, m, n, rng):
 
 
 def draw_contaminated(area, m, n, rng):
-    """Return labels and scores; a share 1 - area of the ID samples is the lowest."""
+    """Return labels and scores; a fraction 1 - area of the ID samples is the lowest."""
     y_true = np.repeat([0, -1], [m, n])
     y_score = rng.normal(size=m + n) + 9 * (y_true == 0)
     y_score[:m][rng.uniform(size=m) > area] = -9
@@ -73,7 +73,7 @@ def draw_two_values(area, m, n, rng):
 
 
 def coverage(metric, true, draw, n_sets, **params):
-    """Return the share of data sets whose interval contains the true value."""
+    """Return the fraction of data sets whose interval contains the true value."""
     rng = np.random.default_rng(0)
     hits = 0
     for seed in range(n_sets):
@@ -206,7 +206,7 @@ def test_no_error_among_few_samples_is_no_risk_of_zero():
     y_score = np.arange(60.0)
     _, low, high = bootstrap_ci(aurc, y_true, y_true, y_score, **FEW)
     q = 1 - 0.025 ** (1 / 40)
-    # a share q of errors that have the highest scores
+    # a fraction q of errors that have the highest scores
     assert low == 0
     assert high == pytest.approx(q * (1 + math.log(1 / q)), rel=0.05)
     # a loss matrix has a larger risk, and so have losses of a stated range

@@ -342,7 +342,7 @@ def test_f1_of_scikit_learn(seed):
 
 def test_the_prior():
     y_true, y_score = _rounded(0)
-    # without OOD samples in use the precision is 1, and all samples are accepted
+    # without OOD samples at deployment the precision is 1, and all samples are accepted
     assert max_f1(y_true, y_score, ood_prior=0.0) == 1
     values = [max_f1(y_true, y_score, ood_prior=p) for p in (0.1, 0.5, 0.9, 0.99)]
     assert values == sorted(values, reverse=True)

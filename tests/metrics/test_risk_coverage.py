@@ -217,7 +217,7 @@ def test_points_of_the_curve_naive(seed):
 
 def test_points_of_the_curve_at_ties_and_at_shares_that_round():
     y_true, y_pred = np.zeros(10), np.r_[np.zeros(9), 1]
-    # the share 0.1 * 3 of 10 is above 3 in floating point: 3 rows must do, not 4
+    # the fraction 0.1 * 3 of 10 is above 3 in floating point: 3 rows must do, not 4
     assert 0.1 * 3 * 10 > 3
     order = -np.arange(10)
     wrong_fourth = np.where(np.arange(10) == 3, 1, 0)

@@ -1,4 +1,4 @@
-"""Tests of the scorers that judge by a rule, with estimators whose scores are known."""
+"""Tests of the scorers that evaluate a rule, with estimators whose scores are known."""
 
 # Authors: The skood developers
 # SPDX-License-Identifier: BSD-3-Clause

@@ -159,7 +159,7 @@ def test_fitted_distribution_and_its_distance_are_scipys(fit):
     x, drawn = survival.get_data()
     assert_allclose(drawn, distribution.sf(-x), rtol=1e-6, atol=1e-11)
     x, drawn = empirical.get_data()
-    # P(O >= o) at a score, which is the share of scores up to it
+    # P(O >= o) at a score, which is the fraction of scores up to it
     for at in (0, 60, 199):
         assert drawn[x == x[at]].max() == np.mean(outlier >= -x[at])
     texts = [t.get_text() for t in display.ax_survival_.get_legend().get_texts()]

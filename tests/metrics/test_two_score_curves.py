@@ -409,7 +409,7 @@ def test_other_losses():
 
 
 def test_precision_without_ood_samples():
-    """With none in use, none is needed, and the best rule accepts everything."""
+    """With none at deployment, none is needed, and the best rule accepts everything."""
     curve = precision_recall_curve([0, 1, 1], [1, 2, 3], ood_prior=0)
     assert curve.bounds.tolist() == curve.values.tolist() == [1.0]
     with pytest.raises(ValueError, match="No OOD samples in y_true"):

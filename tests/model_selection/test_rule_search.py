@@ -642,7 +642,7 @@ def test_best_estimator_is_as_fitted_alone():
 
 
 def test_mixtures_have_separate_fits():
-    """Of a mixture, a share of all samples is held out; else all OOD samples are."""
+    """Of a mixture, a fraction of all samples is held out; else all OOD samples are."""
     X, y = make_data(500)
     separate, mixture = Certificate(delta=0.3), Certificate(sampling="mixture")
     grid = [

@@ -176,7 +176,7 @@ def test_groups_of_sorted_classes(n_classes):
 
 @pytest.mark.parametrize("shuffle", [False, True])
 def test_parts_of_a_split(shuffle):
-    """All left-out and OOD rows are tested on, and a share of each other class."""
+    """All left-out and OOD rows are tested on, and a fraction of each other class."""
     y = RNG.permutation(np.repeat([0, 1, 2, 3, -1], [40, 24, 7, 2, 9]))
     cv = LeaveClassesOut(
         2, test_size=0.25, shuffle=shuffle, random_state=3 if shuffle else None

@@ -260,7 +260,7 @@ def test_kinds_of_samples(convert):
 
 
 def test_unplanned_outputs():
-    """A layer that no detector named is read when it is asked for, and kept too."""
+    """A layer that no detector named is read when it is requested, and kept too."""
     clf, sizes = counted()
     expected = FeatureExtractor(clf, layer="conv2").fit(X).transform(X)
     with shared_outputs([MSP(clf), Energy(clf)]):

@@ -211,7 +211,7 @@ def mutated(array):
 def forgeries(data):
     """Yield forgeries: each array changed, and each whole number of the schema.
 
-    Each is a name, and a function that writes the file: before the next is asked for.
+    Each is a name, and a function that writes the file: before the next is requested.
     """
     with ZipFile(io.BytesIO(data)) as archive:
         members = {name: archive.read(name) for name in archive.namelist()}

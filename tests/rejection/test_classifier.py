@@ -262,7 +262,7 @@ def test_labels_of_any_kind():
     real = make_clf().fit(X, Y.astype(float)).predict(X_NEW)
     assert real.dtype == np.float64
     assert_array_equal(real, decided)
-    # numbers beside a string
+    # numbers next to a string
     mixed = Y.astype(object)
     mixed[Y < 0] = "unknown"
     clf = make_clf(ood_label="unknown", reject_label="reject").fit(X, mixed)

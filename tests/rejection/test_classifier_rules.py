@@ -170,7 +170,7 @@ def test_randomized_decisions(randomized):
     assert report.n_accepted_ood == np.sum(first[Y_NEW < 0] != -1)
     reason = randomized.reject_reason(X_NEW).reason
     assert_array_equal(reason == "accepted", first != -1)
-    # other draws, the same share
+    # other draws, the same fraction
     other = clone(randomized)
     shares = []
     for seed in range(200):

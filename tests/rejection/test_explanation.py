@@ -30,7 +30,7 @@ NAMES = ("accepted", "uncertain class", "out-of-distribution")
 
 
 def point_at(theta, level=0.7, a=A, b=B):
-    """A rule that accepts the share `level` of the rows (a, b)."""
+    """A rule that accepts the fraction `level` of the rows (a, b)."""
     scales = (2.0, 0.5)
     projected = np.cos(theta) * a / scales[0]
     if b is not None:
@@ -47,7 +47,7 @@ def no_warnings():
         yield
 
 
-# ------------------------------------------------------------- shares of the excess
+# ------------------------------------------------------------- fractions of the excess
 
 
 @pytest.mark.parametrize("theta", THETAS)

@@ -85,7 +85,7 @@ class Careful(BaseRule):
 
 
 class Proportional(BaseRule):
-    """Least selective risk; the FPR is at most a share of the TPR."""
+    """Least selective risk; the FPR is at most a fraction of the TPR."""
 
     def __init__(self, tpr_min=0.5, ratio=0.6):
         self.tpr_min = tpr_min

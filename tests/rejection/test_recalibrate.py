@@ -378,7 +378,7 @@ PRECISE = BoundedPrecisionRecall(precision_min=0.7, recall_min=0.5)
 
 
 def _in_use(share, n=1500, seed=11):
-    """Unlabeled samples with a share of OOD samples."""
+    """Unlabeled samples with a fraction of OOD samples."""
     X_use, y_use = make_data(seed=seed, n_per_class=n)
     is_ood = y_use < 0
     keep = np.random.default_rng(seed).uniform(size=len(y_use)) < share
@@ -407,7 +407,7 @@ def test_adapt_is_certify_with_unlabeled_scores():
 
 
 def test_refused_adaptation_keeps_the_rule():
-    """Where all samples in use are OOD there is no precise rule."""
+    """Where all samples at deployment are OOD there is no precise rule."""
     clf = FITTED.with_rule(PRECISE, X_BOTH, Y_BOTH, guarantee="high_probability")
     before = astuple(clf.operating_point_)
     only_ood = X_BOTH[Y_BOTH < 0]

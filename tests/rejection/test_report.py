@@ -131,9 +131,9 @@ def test_precision_and_its_limits():
     report = report_of(accepted, loss, is_ood, prior=0.2)
     assert_allclose(report.precision.value, 0.8 * 0.75 / (0.8 * 0.75 + 0.2 * 0.2))
     assert report.precision.low < report.precision.value < report.precision.high
-    # no OOD rows in use: everything accepted is ID
+    # no OOD rows at deployment: everything accepted is ID
     assert report_of(accepted, loss, is_ood, prior=0.0).precision == (1, 1, 1)
-    # the mix of the rows at hand plays no role
+    # the mix of the rows available plays no role
     twice = report_of(
         accepted + accepted[4:], loss, is_ood + is_ood[4:], prior=0.2
     ).precision.value

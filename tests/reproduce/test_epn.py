@@ -222,7 +222,7 @@ def test_claim_on_ranks():
             values[f"CoraML/{model}", f"{setting}/OOD-AUROC"] = -rank
     found = epn.probe_is_first(records(values))
     assert found == pytest.approx([1.5 - 2.0])
-    values["CoraML/GPN", "OS-2/OOD-AUROC"] = None  # unable: EPN-reg stays third
+    values["CoraML/GPN", "OS-2/OOD-AUROC"] = None  # infeasible: EPN-reg stays third
     assert epn.probe_is_first(records(values)) == pytest.approx([1.5 - 2.0])
     absent = {k: v for k, v in values.items() if k[0] != "CoraML/GPN"}
     assert epn.probe_is_first(records(absent)) is None
@@ -234,7 +234,7 @@ def test_claim_on_ranks():
 
 
 def test_figure_of_ranks():
-    """Our ranks beside the printed ones, of the models that are there."""
+    """Our ranks next to the printed ones, of the models that are there."""
     pytest.importorskip("matplotlib")
     values = {
         (f"{graph}/{model}", "OS-1/OOD-AUROC"): float(value)
@@ -257,7 +257,7 @@ def test_figure_of_ranks():
 
 
 def test_ratios_of_seconds():
-    """The ratio to the plain network, beside that of the printed seconds."""
+    """The ratio to the plain network, next to that of the printed seconds."""
 
     class Parts:
         name = "OGBN-Arxiv"

@@ -74,7 +74,7 @@ def test_five_significant_digits(write, tmp_path):
 
 
 def test_page_has_the_cells_of_the_record(write, tmp_path):
-    """Both recipes beside the printed cell; too few runs, or none, are not shown."""
+    """Both recipes next to the printed cell; too few runs, or none, are not shown."""
     printed = cell(0.93, recipe="printed", verdict="agrees")
     unable = cell(float("nan"), 1, n_unable=2, column="notMNIST/common FPR")
     few = cell(0.7, 2, row="MNIST/MSP")

@@ -212,7 +212,7 @@ def test_genextreme_that_does_not_fit_is_replaced():
     x = np.concatenate([rng.normal(-5, 1, 300), rng.normal(5, 1, 300)])
     with pytest.warns(SkoodWarning, match=r"Kolmogorov-Smirnov distance .* is 0\.\d+"):
         assert fit_survival("genextreme", x).name == "empirical"
-    # others are taken as they are asked for
+    # others are taken as they are requested
     assert fit_survival("norm", x).name == "norm"
 
 

@@ -172,7 +172,7 @@ def test_labels_of_another_kind_than_the_classes():
     ):
         with pytest.raises(ValueError, match="every sample would be OOD"):
             ood_mask(y, classes=classes)
-    # both kinds, or no label beside that of OOD samples: nothing to refuse
+    # both kinds, or no label next to that of OOD samples: nothing to refuse
     mixed = np.array(["ant", -1, 7], dtype=object)
     assert ood_mask(mixed, classes=["ant"]).tolist() == [False, True, True]
     assert ood_mask(mixed, classes=[7]).tolist() == [True, True, False]

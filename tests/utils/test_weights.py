@@ -50,7 +50,7 @@ def test_invalid_weights(weight, message):
 
 
 def test_remaining_weight_without_rounding():
-    """Six shares of .1 are all of a weight of .6, although 6 * .1 is a bit more."""
+    """Six fractions of .1 are all of a weight of .6, although 6 * .1 is a bit more."""
     weight = np.array([6 * 0.1, 2.0, 1.0])
     left_out, shares = [0] * 6 + [1], [0.1] * 6 + [0.5]
     kept, left = remaining_weight(weight, left_out, shares)
