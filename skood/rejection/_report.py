@@ -4,7 +4,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
 
 import math
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field, fields
 from html import escape
 
 import numpy as np
@@ -145,17 +145,8 @@ class RejectionReport:
         report : dict
             Estimates are dicts of value, low and high; undefined values are None.
         """
-        result = asdict(self)
-        for name in _OF_ALL:
-            result[name] = _finite(getattr(self, name))
-        result["certified"] = [bound._asdict() for bound in self.certified]
-        for name in ("groups", "sources"):
-            table = getattr(self, name)
-            if table is not None:
-                result[name] = {k: _finite_values(v) for k, v in table.items()}
-        if self.gaps is not None:
-            result["gaps"] = _finite_values(self.gaps)
-        return result
+        result = {each.name: _plain(getattr(self, each.name)) for each in fields(self)}
+        return {**result, "certified": [bound._asdict() for bound in self.certified]}
 
     def to_frame(self):
         """Return a data frame with a row for each rate.
@@ -303,18 +294,14 @@ class RejectionReport:
         return "\n".join(table)
 
 
-def _finite(estimate):
-    """Return an estimate as a dict, in which undefined values are None."""
-    values = estimate._asdict()
-    return {k: v if math.isfinite(v) else None for k, v in values.items()}
-
-
-def _finite_values(table):
-    """Return a dict with its estimates as dicts."""
-    return {
-        name: _finite(value) if isinstance(value, Estimate) else value
-        for name, value in table.items()
-    }
+def _plain(value):
+    """Return a value with estimates as dicts, in which undefined values are None."""
+    if isinstance(value, Estimate):
+        numbers = value._asdict().items()
+        return {k: v if math.isfinite(v) else None for k, v in numbers}
+    if isinstance(value, dict):
+        return {k: _plain(v) for k, v in value.items()}
+    return value
 
 
 def possible_losses(loss, max_loss=None):
