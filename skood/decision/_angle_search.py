@@ -356,7 +356,10 @@ class _AngleSearch:
             if better(best, self.best, self.goal.rtol):
                 self.best = best
             return self.problem.size_of(best.N, best.F)
-        k = np.argmin(self.goal.excess(N, E, F))
+        excess = np.zeros(N.shape)
+        for bound in self.goal.bounds:
+            excess += np.maximum(bound.at(N, E, F), 0)
+        k = np.argmin(excess)  # of the least total violation, in samples
         return self.problem.size_of(N[k], F[k])
 
     def roots(self, turn):
@@ -442,15 +445,17 @@ class _AngleSearch:
             goal=self.goal,
             before=before if self.randomize else None,
         )
-        if best is None or not better(best, self.best, self.goal.rtol):
-            return
-        # recounted on all samples
-        k, theta = np.argmax(t == best.lam), best.theta
-        size = self.problem.size_of(after[0][k], after[2][k])
+        if best is not None and better(best, self.best, self.goal.rtol):
+            k = np.argmax(t == best.lam)
+            self.confirm(best, self.problem.size_of(after[0][k], after[2][k]))
+
+    def confirm(self, candidate, size):
+        """Consider the rule that accepts `size` samples, recounted on all samples."""
+        theta = candidate.theta
         true = self.problem.at_size(theta, size, self.goal, randomize=self.randomize)
         if true is not None and better(true, self.best, self.goal.rtol):
             self.best = true
-        if true is None or better(best, true, self.goal.rtol):
+        if true is None or better(candidate, true, self.goal.rtol):
             # counts of the undecided samples differ by rounding: recount all of them
             self.try_angle(theta)
 

@@ -145,13 +145,6 @@ class Goal:
             value[bound.at(N, E, F) > GUARD] = np.inf
         return value
 
-    def excess(self, N, E, F):
-        """Return the total violation of the bounds, in samples."""
-        total = np.zeros(np.shape(N))
-        for bound in self.bounds:
-            total += np.maximum(bound.at(N, E, F), 0)
-        return total
-
     def mixtures(self, before, after):
         """Return value, tau, N and F of the best mixtures of two regions each.
 
