@@ -20,13 +20,10 @@ from skood.utils._torch import row_chunks
 from skood.utils._warnings import warn
 
 # Number of scores of one member that a thread looks up at a time.
-_CHUNK = 2**16
+_CHUNK = 2**12
 
 # Up to this number of scores of all members, threads take longer than the look-up.
 _FEW = 2**12
-
-# Number of calibration scores from which looking up sorted scores is faster.
-_LARGE = 4096
 
 
 def reaches(q, alpha):
@@ -274,12 +271,9 @@ def counts_at_most(ranked, scores):
     def count(chunk):
         samples, j = chunk
         column = scores[samples, j]
-        if len(ranked) < _LARGE:
-            counts[samples, j] = np.searchsorted(ranked[:, j], column, side="right")
-            return
         order = np.argsort(column)  # sorted look-ups are faster: they share the cache
-        below = np.searchsorted(ranked[:, j], column[order], side="right")
-        counts[samples.start + order, j] = below
+        at_most = ranked[:, j].searchsorted(column[order], side="right")
+        counts[samples.start + order, j] = at_most
 
     chunks = row_chunks(len(scores), 1, _CHUNK)
     map_chunks(count, list(product(chunks, range(scores.shape[1]))))
