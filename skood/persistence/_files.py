@@ -18,7 +18,7 @@ import os
 import platform
 import sys
 import zlib
-from functools import partial
+from functools import lru_cache, partial
 from importlib.metadata import PackageNotFoundError, version
 from zipfile import ZIP_DEFLATED, ZIP_STORED, ZipFile
 
@@ -191,6 +191,7 @@ def versions():
     }
 
 
+@lru_cache  # the metadata is a file to be found and parsed
 def _version(name):
     """Return the version of an installed package, without importing it."""
     try:
@@ -602,12 +603,10 @@ def _read(stream, network, trusted, max_bytes):
     _check_members(stream, max_bytes)
     note = read_note(stream)
     check_note(note)
-    _check_size(stream, max_bytes)
+    names = _check_size(stream, max_bytes)
     stream.seek(0)
     try:
-        named = skops_io.get_untrusted_types(file=stream)
-        trusted = [*trusted, *filter(is_trusted, named)]
-        stream.seek(0)
+        trusted = [*trusted, *filter(is_trusted, names)]
         # all types are checked before any object is created
         estimator = skops_io.load(stream, trusted=trusted)
     except Exception as error:
@@ -639,14 +638,19 @@ def _check_members(stream, max_bytes):
 
 
 def _check_size(stream, max_bytes):
-    """Raise an error if the file would take much more memory than its size."""
+    """Raise an error if the file would take much more memory than its size.
+
+    Return the names of the types and functions in the file.
+    """
     try:
         with ZipFile(stream) as archive:
-            n_bytes = _size_as_loaded(archive, _nodes(archive))
+            nodes = [*_nodes(archive)]
+            n_bytes = _size_as_loaded(archive, nodes)
     except Exception as error:
         raise unreadable(error) from error
     packed = stream.seek(0, 2)
     check_unpacked_size(n_bytes, packed, max_bytes, name="The file")
+    return {f"{node.get('__module__')}.{node.get('__class__')}" for node in nodes}
 
 
 def _size_as_loaded(archive, nodes):

@@ -440,6 +440,15 @@ def test_a_close_version_does_not_warn(other):
         loads(_written_with(**other))
 
 
+def test_metadata_of_packages_is_parsed_once(monkeypatch):
+    parsed = []
+    monkeypatch.setattr(_files, "version", lambda name: parsed.append(name) or "1.0")
+    _files._version.cache_clear()
+    loads(dumps(SSD().fit(X)))
+    _files._version.cache_clear()
+    assert sorted(parsed) == sorted(set(parsed)) and "scikit-learn" in parsed
+
+
 def test_a_version_that_is_not_known(monkeypatch):
     """Packages without metadata can be used, and are not compared."""
 
@@ -449,6 +458,7 @@ def test_a_version_that_is_not_known(monkeypatch):
         return HERE[name]
 
     monkeypatch.setattr(_files, "version", version)
+    monkeypatch.setattr(_files, "_version", _files._version.__wrapped__)  # no cache
     assert _files.versions() == {**HERE, "torch": "unknown"}
     with warnings.catch_warnings():
         warnings.simplefilter("error")
