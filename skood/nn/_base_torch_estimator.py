@@ -33,6 +33,7 @@ from skood.nn._training_options import (
 from skood.utils._atomic_fit import fresh_fit
 from skood.utils._batches import blockwise, is_torch_data
 from skood.utils._estimator import SkoodEstimator
+from skood.utils._input import is_float_matrix, is_shaped_as_fitted
 from skood.utils._labels import check_labels
 from skood.utils._param_validation import Interval, StrOptions, fit_context
 from skood.utils._progress import progress
@@ -185,6 +186,15 @@ class BaseTorchEstimator(SkoodEstimator):
                 "skorch, and wrap it with skood.nn.pretrained, which accepts torch "
                 "datasets and loaders."
             )
+        if (
+            not reset
+            and is_shaped_as_fitted(self, X)
+            and X.shape[1:] == self.input_shape_
+        ):
+            with np.errstate(over="ignore"):
+                array = X.astype(np.float32, copy=False)
+            if X.dtype.kind == "f" and is_float_matrix(array):  # for small calls
+                return array
         if is_tensor(X):
             array = check_tensor(X)
         else:

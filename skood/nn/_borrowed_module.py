@@ -13,7 +13,12 @@ from torch import nn
 from skood.nn._outputs import symmetric_logits
 from skood.utils._batches import is_torch_data, loaded
 from skood.utils._locks import TORCH_LOCK
-from skood.utils._torch import evaluating, parameter_dtype, resolve_device
+from skood.utils._torch import (
+    evaluating,
+    parameter_dtype,
+    resolve_device,
+    submodules,
+)
 
 
 @contextmanager
@@ -28,13 +33,12 @@ def borrowed(module, device="auto", precision="auto"):
         homes, target = places(module, device)
         home = next(iter(homes), target)
         moves = len(homes) == 1 and target != home
-        with ExitStack() as stack:
-            stack.enter_context(evaluating(module))
-            # Parameters moved in inference mode could never be trained again.
-            stack.enter_context(torch.inference_mode(False))
-            stack.enter_context(torch.no_grad())
+        # Parameters moved in inference mode could never be trained again.
+        inference, is_half = torch.inference_mode(False), precision == "bfloat16"
+        with evaluating(module), inference, torch.no_grad(), ExitStack() as stack:
             for kind in {target.type, *(found.type for found in homes)}:
-                stack.enter_context(_autocast(kind, precision == "bfloat16"))
+                if is_half or _has_autocast(kind):
+                    stack.enter_context(_autocast(kind, is_half))
             try:
                 if moves:
                     module.to(target)
@@ -48,10 +52,24 @@ def places(module, device):
     """Return the devices of a module, and the device of its input."""
     # In the order of definition: a module that is spread gets its input where it
     # starts.
-    homes = dict.fromkeys(t.device for t in (*module.parameters(), *module.buffers()))
+    homes = {}
+    children = submodules(module)
+    groups = [child._parameters for child in children]
+    for tensors in (*groups, *(child._buffers for child in children)):
+        for tensor in tensors.values():
+            if tensor is not None:
+                homes[tensor.device] = None
     if homes and (len(homes) > 1 or device == "auto"):
         return homes, next(iter(homes))
     return homes, resolve_device(device)
+
+
+def _has_autocast(kind):
+    """Return whether the caller has enabled torch's autocast, or it is unknown."""
+    try:
+        return torch.is_autocast_enabled(kind)
+    except (RuntimeError, TypeError):  # a kind that has none, or an old torch
+        return True
 
 
 def _autocast(kind, enabled):

@@ -16,11 +16,15 @@ import numpy as np
 import torch
 from torch import nn
 
+from skood.utils._torch import submodules
+
 _CONV = (nn.Conv1d, nn.Conv2d, nn.Conv3d)
 
 # Layers that determine the axes of their 3-D outputs: (n, c, length) or (n, tokens, d).
 _CHANNELS_FIRST = (nn.Conv1d, nn.ConvTranspose1d, nn.BatchNorm1d, nn.GroupNorm)
 _CHANNELS_LAST = (nn.Linear, nn.LayerNorm, nn.RNNBase, nn.MultiheadAttention)
+_LAYOUTS = (*_CHANNELS_FIRST, *_CHANNELS_LAST)
+_COUNTED = (nn.Linear, *_CONV)
 
 
 def primary_tensor(output):
@@ -98,27 +102,32 @@ def _close(a, b, rtol, atol):
 class Watcher:
     """Forward hooks that record layers of `module`, in this thread only.
 
-    The last output of each of `layers` (see `parse_layer`) is stored, pooled by `pool`.
+    The last output of each of `layers` (see `parse_layer`) is stored, pooled by `pool`;
+    without any, the names of the layers that ran. With None, only linear layers that
+    may give `n_logits` logits (None: any number) are recorded.
     """
 
-    def __init__(self, module, layers=(), pooling="mean"):
+    def __init__(self, module, layers=(), pooling="mean", n_logits=None):
         self.pooling = pooling
         self.handles = []
         self.last: tuple | None = None
         self.forget()
         inputs: dict = {}
         outputs: dict = {}
-        for layer in layers:
+        for layer in layers or ():
             name, of_input = parse_layer(module, layer)
-            (inputs if of_input else outputs).setdefault(name, []).append(layer)
-        for name, child in module.named_modules():
+            if name is not None:
+                (inputs if of_input else outputs).setdefault(name, []).append(layer)
+        for child, name in submodules(module).items():
             if name in inputs:
                 self._hook(child.register_forward_pre_hook, self._input, inputs[name])
-            if isinstance(child, (*_CHANNELS_FIRST, *_CHANNELS_LAST)):
+            if (inputs or outputs) and isinstance(child, _LAYOUTS):
                 self._hook(child.register_forward_hook, self._lay_out)
-            if isinstance(child, (nn.Linear, *_CONV)):
+            if layers is not None and not layers and isinstance(child, _COUNTED):
                 self._hook(child.register_forward_hook, self._ran, name)
-            if isinstance(child, nn.Linear):
+            if isinstance(child, nn.Linear) and (
+                n_logits is None or max(2, child.out_features) == n_logits
+            ):
                 self._hook(child.register_forward_hook, self._linear, name)
             if name in outputs:
                 self._hook(child.register_forward_hook, self._output, outputs[name])

@@ -84,12 +84,12 @@ class TorchNetwork(Network):
 
     @contextmanager
     def _watched(self, *requests):
-        """Yield the device, and a watcher for each request (layers, pooling)."""
+        """Yield the device, and a `Watcher` for each request, its arguments."""
         with ExitStack() as stack:
             module = borrowed(self.module, self.device, self.precision)
             device, watchers = stack.enter_context(module), []
-            for layers, pooling in requests:
-                watchers.append(Watcher(self.module, layers, pooling))
+            for request in requests:
+                watchers.append(Watcher(self.module, *request))
                 stack.callback(watchers[-1].remove)
             yield device, watchers
 
@@ -145,7 +145,12 @@ class TorchNetwork(Network):
         parts: list = [([], []) for _ in wanted]
         heads: list = [None] * len(wanted)
         size = 0
-        requests = [([network.layer], network.pooling) for network, _ in wanted]
+        requests = [
+            ([network.layer], network.pooling)
+            if "features" in needs
+            else (None, None, network._n_logits)
+            for network, needs in wanted
+        ]
         with self._watched(*requests) as (device, watchers):
             for samples in batches:
                 batch = self.to_batch(samples, device)

@@ -385,3 +385,24 @@ def test_grad_mode_of_the_caller_and_frozen_parameters(mode, frozen):
         assert torch.is_grad_enabled() == (mode is torch.enable_grad)
     assert_array_equal(gradient, expected)
     assert [p.requires_grad for p in net.parameters()] == [not frozen] * 6
+
+
+def test_changed_modules_are_run_as_they_are():
+    """Nothing about a network is remembered that its user may change."""
+    X = torch.randn(1, 6, generator=torch.Generator().manual_seed(0)).numpy()
+    net = nn.Sequential(nn.Linear(6, 8), nn.ReLU(), nn.Dropout(0.5), nn.Linear(8, 3))
+    clf = pretrained(net, classes=["a", "b", "c"])
+    others = nn.Linear(8, 3), nn.Sequential(nn.Linear(8, 3), nn.Softmax(1))
+    for head in (net[3], *others):
+        net[3] = head
+        for mode in (True, False):
+            net.train(mode)
+            logits = clf.predict_logits(X)
+            assert [m.training for m in net.modules()] == [mode] * len([*net.modules()])
+            net.eval()
+            linear = head if isinstance(head, nn.Linear) else head[0]
+            with torch.no_grad():
+                expected = linear(net[:3](torch.from_numpy(X))).numpy()
+            assert_array_equal(logits, expected)
+    net.double()
+    assert_array_equal(clf.predict_logits(X).argmax(axis=1), expected.argmax(axis=1))
