@@ -13,12 +13,7 @@ from torch import nn
 from skood.nn._outputs import symmetric_logits
 from skood.utils._batches import is_torch_data, loaded
 from skood.utils._locks import TORCH_LOCK
-from skood.utils._torch import (
-    evaluating,
-    parameter_dtype,
-    resolve_device,
-    submodules,
-)
+from skood.utils._torch import evaluating, parameter_dtype, resolve_device
 
 
 @contextmanager
@@ -52,13 +47,7 @@ def places(module, device):
     """Return the devices of a module, and the device of its input."""
     # In the order of definition: a module that is spread gets its input where it
     # starts.
-    homes = {}
-    children = submodules(module)
-    groups = [child._parameters for child in children]
-    for tensors in (*groups, *(child._buffers for child in children)):
-        for tensor in tensors.values():
-            if tensor is not None:
-                homes[tensor.device] = None
+    homes = dict.fromkeys(t.device for t in (*module.parameters(), *module.buffers()))
     if homes and (len(homes) > 1 or device == "auto"):
         return homes, next(iter(homes))
     return homes, resolve_device(device)

@@ -16,8 +16,6 @@ import numpy as np
 import torch
 from torch import nn
 
-from skood.utils._torch import submodules
-
 _CONV = (nn.Conv1d, nn.Conv2d, nn.Conv3d)
 
 # Layers that determine the axes of their 3-D outputs: (n, c, length) or (n, tokens, d).
@@ -118,7 +116,7 @@ class Watcher:
             name, of_input = parse_layer(module, layer)
             if name is not None:
                 (inputs if of_input else outputs).setdefault(name, []).append(layer)
-        for child, name in submodules(module).items():
+        for name, child in module.named_modules():
             if name in inputs:
                 self._hook(child.register_forward_pre_hook, self._input, inputs[name])
             if (inputs or outputs) and isinstance(child, _LAYOUTS):

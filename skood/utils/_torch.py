@@ -207,29 +207,10 @@ def training(random_state, device=None):
         yield seed
 
 
-def submodules(module):
-    """Return the names of submodules by the submodule, as of ``named_modules``.
-
-    For the speed of small calls: one fast walk each time, so that nothing is stored
-    that a user may change.
-    """
-    names = {module: ""}
-    _add_children(module, "", names)
-    return names
-
-
-def _add_children(module, prefix, names):
-    for name, child in module._modules.items():
-        if child is not None and child not in names:
-            names[child] = prefix + name
-            if child._modules:
-                _add_children(child, f"{prefix}{name}.", names)
-
-
 @contextlib.contextmanager
 def evaluating(module):
     """Set a module to eval mode inside a `with` block, then restore each submodule."""
-    modes = [(submodule, submodule.training) for submodule in submodules(module)]
+    modes = [(submodule, submodule.training) for submodule in module.modules()]
     try:
         # Not module.eval(): a user-defined train() may do more than set the mode.
         for submodule, training in modes:
