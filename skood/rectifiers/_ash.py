@@ -104,7 +104,7 @@ class ASH(ShapingRectifier):
 
     def _rectify(self, Z, out):
         k = self._n_retained(Z)
-        threshold, retained = largest(Z, k)
+        threshold, retained = largest(Z, k, self._by_sorting)
         keep = survivors(Z, k, threshold)
         if self.variant == "b":
             fraction = totals(Z) / np.maximum(np.count_nonzero(keep, axis=1), 1)

@@ -15,6 +15,7 @@ from skood.rectifiers._top_activations import (
     n_largest,
     scale_samples,
     scaled_tensor,
+    sorts_faster,
     totals,
 )
 from skood.utils._array_api import asarray_like, numpy_dtype
@@ -112,6 +113,7 @@ class LTS(BaseRectifier):
         self.ood_label = ood_label
 
     def _learn(self, X, y, weight):
+        self._by_sorting = sorts_faster(X)
         self.origin_ = np.zeros(X.shape[1])
         if self.estimator is None:
             return
@@ -146,7 +148,8 @@ class LTS(BaseRectifier):
 
     def _rectify(self, Z, out):
         positive = Z if Z.min() >= 0 else np.maximum(Z, 0)
-        _, top = largest(positive, n_largest(Z.shape[1], 1.0 - self.top))
+        k = n_largest(Z.shape[1], 1.0 - self.top)
+        _, top = largest(positive, k, self._by_sorting)
         total = totals(positive)
         factor = np.square(np.where(top > 0, total / np.where(top > 0, top, 1.0), 1.0))
         if self.estimator is None:  # the origin is zero

@@ -77,7 +77,7 @@ class SCALE(ShapingRectifier):
         return scaled_tensor(Z, self._n_retained(Z), lambda ratio: ratio.exp(), Z)
 
     def _rectify(self, Z, out):
-        _, retained = largest(Z, self._n_retained(Z))
+        _, retained = largest(Z, self._n_retained(Z), self._by_sorting)
         total = totals(Z)
         with np.errstate(over="ignore"):
             factor = np.exp(total / np.where(retained > 0, retained, 1.0))

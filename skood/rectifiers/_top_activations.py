@@ -8,6 +8,10 @@ import numpy as np
 from skood.rectifiers._base_rectifier import BaseRectifier
 from skood.utils._array_api import row_sums
 
+# With a lower fraction of positive entries, of this number of samples, sorting is
+# faster than a partition.
+_POSITIVE, _N_EXAMINED = 0.55, 256
+
 
 def n_largest(n_features, pruned):
     """Return the number of entries, at least one, left when a fraction is pruned."""
@@ -19,7 +23,19 @@ def totals(Z):
     return row_sums(Z.astype(np.float64, order="C", copy=False))
 
 
-def largest(Z, k):
+def sorts_faster(Z):
+    """Return whether sorting is the faster way to find the largest entries of a row.
+
+    Where about half of the entries are zero, a partition takes 1 to 20 times as long as
+    sorting; else, sorting takes 1 to 5 times as long. The order of their sums differs,
+    and thereby the last digit: `fit` decides, so that a sample has the same result in
+    any batch.
+    """
+    first = Z[:_N_EXAMINED]
+    return bool(np.count_nonzero(first > 0) < _POSITIVE * first.size)
+
+
+def largest(Z, k, by_sorting):
     """Return the smallest and the sum of the `k` largest entries of each row.
 
     Entries are non-negative. As integers they have the same order, and are compared in
@@ -27,7 +43,10 @@ def largest(Z, k):
     """
     first = Z.shape[1] - k
     integers = Z.view(np.int32 if Z.dtype == np.float32 else np.int64)
-    ordered = np.partition(integers, first, axis=1).view(Z.dtype)
+    if by_sorting:
+        ordered = np.sort(integers, axis=1).view(Z.dtype)
+    else:
+        ordered = np.partition(integers, first, axis=1).view(Z.dtype)
     return ordered[:, first], totals(ordered[:, first:])
 
 
@@ -81,9 +100,12 @@ def scaled_tensor(Z, k, function, gaps):
 class ShapingRectifier(BaseRectifier):
     """Base class of rectifiers that use the sums of all and of the largest features.
 
-    They learn nothing, and accept only non-negative features. A subclass has a
+    They accept only non-negative features. A subclass has a
     parameter `percentile`: the fraction to prune, in percent.
     """
+
+    def _learn(self, X, y, weight):
+        self._by_sorting = sorts_faster(X)
 
     def _n_retained(self, Z):
         return n_largest(Z.shape[1], self.percentile / 100.0)

@@ -7,6 +7,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
+from sklearn.base import clone
 from sklearn.exceptions import NotFittedError
 
 from skood.rectifiers import ASH, LTS, SCALE, VRA, ReAct
@@ -145,3 +146,18 @@ def test_labels_do_not_matter_where_nothing_is_learned(rectifier):
     Z = _features()
     out = rectifier.fit(Z, np.full(60, -1)).transform(Z)
     np.testing.assert_array_equal(out, rectifier.fit_transform(Z))
+
+
+@pytest.mark.parametrize("rectifier", [ASH(), SCALE(), LTS()], ids=repr)
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_search_of_largest_features_changes_no_result(rectifier, dtype):
+    rng = np.random.default_rng(0)
+    dense = rng.uniform(0.1, 1, size=(300, 700)).astype(dtype)
+    sparse = dense * (rng.random(dense.shape) < 0.4).astype(dtype)
+    by_partition, by_sorting = (clone(rectifier).fit(Z) for Z in (dense, sparse))
+    assert by_sorting._by_sorting and not by_partition._by_sorting
+    for Z in (dense, sparse):
+        actual = by_sorting.transform(Z)
+        rtol = 1e-14 if dtype == np.float64 else 1e-6
+        np.testing.assert_allclose(actual, by_partition.transform(Z), rtol=rtol)
+        np.testing.assert_array_equal(actual[7:8], by_sorting.transform(Z[7:8]))
