@@ -17,20 +17,20 @@ from skood.detectors._common._explain import ReferencePoints
 from skood.detectors._common._memory_bank import (
     CPU_BYTES,
     GPU_BYTES,
+    GPU_CANDIDATES,
     TILE_SAMPLES,
+    distances_of_tiles,
     distances_to,
     drawn_indices,
     half_squares,
     kth_distances,
     kth_of_sparse,
-    kth_of_tiles,
     lengths,
     like_bank,
     omissions,
     unit_features,
 )
 from skood.nn._make_network import has_dense_features, make_network
-from skood.nn._outputs import map_samples
 from skood.utils._array_api import (
     array_device,
     array_namespace,
@@ -45,7 +45,7 @@ from skood.utils._input import takes_input
 from skood.utils._optional import pip_install
 from skood.utils._parallel import map_chunks
 from skood.utils._param_validation import Interval, StrOptions
-from skood.utils._torch import is_tensor, resolve_device, row_chunks
+from skood.utils._torch import double_device, is_tensor, row_chunks
 from skood.utils._weights import weighted
 
 # A neighbor found in float32 is accepted if the rounding error of its squared distance
@@ -322,14 +322,18 @@ class KNN(OutputDetector):
             return self._chunk_bytes // TILE_SAMPLES
         return 4 * outputs.features.dtype.itemsize * outputs.features.shape[1]
 
-    def _scores(self, outputs):
-        if self._algorithm == "torch":
-            return -self._distances_torch(outputs)
-        return map_samples(self._score_outputs, outputs, *self._chunking(outputs))
+    def _chunking(self, outputs):
+        if self._algorithm != "torch":
+            return super()._chunking(outputs)
+        device, tiles = self._tiles()
+        on_cpu, n_rows = device.type == "cpu", 4
+        if not on_cpu:
+            n_rows += 2 * (self.n_neighbors + GPU_CANDIDATES)
+        per_row = 8 * (tiles[0].stop + n_rows * self.bank_.shape[1])
+        size = max(1, (CPU_BYTES if on_cpu else GPU_BYTES) // per_row)
+        return size, None if on_cpu else device, False, False
 
     def _score_one(self, outputs):
-        if self._algorithm == "torch":
-            return self._scores(outputs)
         return self._score_outputs(outputs)
 
     def _score_outputs(self, outputs):
@@ -362,12 +366,10 @@ class KNN(OutputDetector):
             return super()._left_out_scores(outputs, y, drawn, outputs.weight)
         whole = copy_weights is None and len(drawn) == outputs.n_samples
         left_outputs = outputs if whole else outputs.take(drawn)
-        if self._algorithm == "torch":
-            return weighted(-self._distances_torch(left_outputs, omit), copy_weights)
         distances = []
         for chunk, left_out in self._chunks(left_outputs, omit):
             queries = self._prepared(chunk.features)
-            distances.append(self._search(queries, left_out))
+            distances.append(to_host(self._search(queries, left_out)))
         return weighted(-np.concatenate(distances), copy_weights)
 
     def _search(self, queries, omit=None):
@@ -376,6 +378,8 @@ class KNN(OutputDetector):
         `omit` are the indices of the samples in the bank, -1 for others.
         """
         k, halves = self.n_neighbors, self._halves
+        if self._algorithm == "torch":
+            return self._search_torch(queries, omit)
         if self.metric != "euclidean":
             distances, nearest = self._kneighbors(queries, self._count(omit))
             column = self._column(nearest, omit)
@@ -405,37 +409,28 @@ class KNN(OutputDetector):
         )
         return np.concatenate(distances)
 
-    def _distances_torch(self, outputs, omit=None):
-        """Return distances of all samples; the bank and its lengths stay on the device.
-
-        Distances are fetched once.
-        """
-        device = resolve_device(self.device)
-        budget = CPU_BYTES if device.type == "cpu" else GPU_BYTES
-        bank = sent_once(self.bank_, device)
-        tiles = list(row_chunks(len(bank), 8 * bank.shape[1], budget))
-        # |q - b|²/2 without |q|²/2, which all neighbors of q share; in float32,
-        # neighbors much nearer to each other than to the origin would be confused
-        concat = array_namespace(bank).concat
+    def _search_torch(self, queries, omit):
+        """Return distances as `_search`; the bank and its lengths stay on a GPU."""
+        device, tiles = self._tiles()
+        bank, queries = sent_once(self.bank_, device), to_device(queries, device)
+        # |q - b|²/2 without |q|²/2, which all neighbors of q have in common
         half_norms = copy_of(
             self.bank_,
             ("half norms", device),
-            lambda: concat(
+            lambda: array_namespace(bank).concat(
                 [row_dots(*[bank[tile].double()] * 2) / 2 for tile in tiles]
             ),
         )
-        distances = []
-        per_row = 8 * (tiles[0].stop + 4 * bank.shape[1])
-        for chunk in row_chunks(outputs.n_samples, per_row, budget):
-            features = like_bank(outputs.take(chunk).features, self.bank_)
-            queries = to_device(self._prepared(features), device)
-            left_out = None if omit is None else omit[chunk]
-            index = kth_of_tiles(
-                queries.double(), bank, tiles, half_norms, self.n_neighbors, left_out
-            )
-            chunk_distances = (queries.double() - bank[index]).norm(dim=1)
-            distances.append(self._without_rounding(chunk_distances, queries))
-        return to_host(concat(distances))
+        distances = distances_of_tiles(
+            queries, bank, tiles, half_norms, self.n_neighbors, omit
+        )
+        return self._without_rounding(distances, queries)
+
+    def _tiles(self):
+        """Return the torch device of a search, and slices of the bank."""
+        device = double_device(self.device)
+        budget = CPU_BYTES if device.type == "cpu" else GPU_BYTES
+        return device, [*row_chunks(len(self.bank_), 8 * self.bank_.shape[1], budget)]
 
     def _count(self, omit):
         """Return the number of neighbors to search: k + 1 if a sample finds itself."""

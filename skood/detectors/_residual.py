@@ -134,9 +134,7 @@ class Residual(OutputDetector):
         return self._without_blocks(
             outputs,
             y,
-            lambda sums, chunk: (
-                sums - to_host(added_scatter(None, chunk, self.origin_))
-            ),
+            lambda sums, chunk: sums - added_scatter(None, chunk, self.origin_),
         )
 
     def _score_outputs(self, outputs):

@@ -278,9 +278,9 @@ def symmetric_head(coef, intercept):
 
 def symmetric_logits(margin):
     """Return logits (-m/2, m/2) of a binary margin; wider arrays are unchanged."""
-    margin = np.asarray(margin)
+    margin = margin if is_tensor(margin) else np.asarray(margin)
     if margin.ndim == 1:
         margin = margin[:, None]
     if margin.shape[1] == 1:
-        margin = np.concatenate([-margin, margin], axis=1) / 2
+        margin = array_namespace(margin).concat([-margin, margin], axis=1) / 2
     return margin

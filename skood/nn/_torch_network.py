@@ -169,12 +169,16 @@ class TorchNetwork(Network):
                 if size >= _BLOCK_BYTES:
                     break
         results = []
-        for head in heads:  # one after the other, so that batches are freed
+        # one after the other, so that batches are freed
+        for head, (network, _) in zip(heads, wanted, strict=True):
             features, logits = parts.pop(0)
+            stays = network.returns_tensors
             results.append(
                 NetworkOutputs(
-                    _finite(features, "features") if features else None,
-                    symmetric_logits(_finite(logits, "logits")) if logits else None,
+                    _finite(features, "features", stays) if features else None,
+                    symmetric_logits(_finite(logits, "logits", stays))
+                    if logits
+                    else None,
                     head,
                 )
             )
@@ -504,10 +508,10 @@ def _arrived(tensor, done):
     return tensor
 
 
-def _finite(batches, what):
+def _finite(batches, what, stays):
     """Return tensors of batches as one array; NaN and infinity raise.
 
-    With a GPU it waits once for all of them.
+    With a GPU it waits once for all of them, and the array may stay there.
     """
     if batches[0].device.type == "cpu":
         array = np.concatenate([batch.numpy() for batch in batches])
@@ -515,7 +519,7 @@ def _finite(batches, what):
     else:
         joined = _joined(batches)
         is_finite = torch.isfinite(joined).all()
-        array = joined.cpu().numpy()
+        array = joined if stays else joined.cpu().numpy()
     if not is_finite:
         raise ValueError(f"The network's {what} contain NaN or infinity.")
     return array

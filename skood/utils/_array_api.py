@@ -18,7 +18,7 @@ import numpy as np
 from scipy.sparse import issparse
 
 from skood.utils._sparse import unit_csr
-from skood.utils._torch import is_tensor, resolve_device, to_numpy
+from skood.utils._torch import double_device, is_tensor, to_numpy
 
 # For arrays with fewer bytes, moving them to a GPU is slower than computing on the CPU.
 _MIN_GPU_BYTES = 16 * 2**20
@@ -106,13 +106,13 @@ def array_device(device, array):
     if isinstance(device, str) and device == "auto":
         if type(array) is np.ndarray and array.nbytes < _MIN_GPU_BYTES:
             return None  # for the speed of small calls
-        if is_tensor(array) and array.device.type != "cpu":
+        if is_tensor(array) and array.device.type not in ("cpu", "mps"):
             return array.device
         if issparse(array) or array.nbytes < _MIN_GPU_BYTES or not _cuda_is_there():
             return None
     elif isinstance(device, str) and device == "cpu":
         return None
-    resolved = resolve_device(device)
+    resolved = double_device(device)
     return None if resolved.type == "cpu" or issparse(array) else resolved
 
 

@@ -8,6 +8,7 @@ from scipy.sparse import csr_array, issparse, vstack
 from sklearn.utils.validation import validate_data
 
 from skood.utils._optional import is_instance
+from skood.utils._torch import is_tensor
 
 # How errors about sparse samples begin, in scikit-learn as well.
 _REFUSED = "Sparse data was passed"
@@ -113,6 +114,10 @@ def scaled_rows(X, factors):
 
 def stacked(parts):
     """Return consecutive blocks of rows, dense or in CSR format, as one new array."""
+    if is_tensor(parts[0]):
+        import torch
+
+        return torch.cat(parts)
     if not issparse(parts[0]):
         return np.concatenate(parts)
     return parts[0].copy() if len(parts) == 1 else vstack(parts, format="csr")

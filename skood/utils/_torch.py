@@ -13,6 +13,7 @@ import numpy as np
 from sklearn.utils import check_random_state
 
 from skood.utils._locks import TORCH_LOCK
+from skood.utils._warnings import warn
 
 
 def resolve_device(device="auto"):
@@ -47,6 +48,17 @@ def resolve_device(device="auto"):
                 f"device='auto' or device='cpu'."
             ) from error
     return resolved
+
+
+def double_device(device):
+    """Return a torch device by name; warn and return the CPU for MPS: no float64."""
+    import torch
+
+    resolved = resolve_device(device)
+    if resolved.type != "mps":
+        return resolved
+    warn("MPS has no float64, in which scores are computed: the CPU computes them.")
+    return torch.device("cpu")
 
 
 def _resolve_cuda(device):

@@ -207,10 +207,10 @@ def test_torch_searches_the_bank_in_tiles(monkeypatch, k):
     knn = KNN(n_neighbors=k, algorithm="torch", normalize=False).fit(bank)
     monkeypatch.setattr(module, "CPU_BYTES", 10 * 8 * 6)
     collected = []
-    original = _memory_bank.kth_of_tiles
+    original = _memory_bank.distances_of_tiles
     monkeypatch.setattr(
         module,
-        "kth_of_tiles",
+        "distances_of_tiles",
         lambda q, b, tiles, *rest: (
             collected.append(len(tiles)) or original(q, b, tiles, *rest)
         ),

@@ -511,7 +511,8 @@ class OutputDetector(BaseDetector):
                     left_out = outputs.take(fold.positions)
                     other = copy.copy(self)
                     other.n_components = self.n_components_
-                    for chunk, _ in self._chunks(left_out):
+                    other.device = "cpu"  # where the few samples and each space are
+                    for chunk, _ in other._chunks(left_out):
                         other._sums = removed(other._sums, chunk)
                     other._settle_space()
                     scores[fold.positions] = other._scores(left_out)
@@ -630,8 +631,11 @@ class OutputDetector(BaseDetector):
             for batch in array_batches(X, self._block_bytes)
         )
 
-    def _outputs(self, X, needs=None):
-        """Return an iterable over outputs for consecutive validated samples."""
+    def _outputs(self, X, needs=None, stays=False):
+        """Return an iterable over outputs for consecutive validated samples.
+
+        Those of a network on a GPU may stay there, as for samples on a GPU.
+        """
         if not hasattr(self, "estimator_"):
             if "features" in self._needs:
                 return (NetworkOutputs(features=X),)
@@ -641,7 +645,7 @@ class OutputDetector(BaseDetector):
         network.is_validated = self.estimator is None  # by `_checked`
         if self._allows_nan or network.memory is not None:
             network.core.allows_nan = self._allows_nan
-        if type(X) is not np.ndarray:
+        if stays or on_gpu(X):
             network.core.returns_tensors = network.memory is None
         in_blocks = network.takes_blocks and network.memory is None
         if in_blocks and _is_small(X) and X.ndim == 2 and len(X):
@@ -679,7 +683,7 @@ class OutputDetector(BaseDetector):
         # a bank is large, however few the samples are
         is_small = not hasattr(self, "bank_") and _is_small(X)
         with ONE_THREAD if is_small else NO_LIMIT:
-            scores = [*map(self._scores, self._outputs(X))]
+            scores = [*map(self._scores, self._outputs(X, stays=True))]
         return scores[0] if len(scores) == 1 else np.concatenate(scores)
 
     def _score_validated(self, X):

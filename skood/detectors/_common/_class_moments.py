@@ -255,9 +255,7 @@ class ClassMoments:
         """Return the moments without some of the samples, if there is one class."""
         new, gone = ClassMoments(), ClassMoments()
         new.classes, new.origin = self.classes, self.origin
-        centered = centered_rows(samples, asarray_like(self.origin, samples))
-        gone._take(centered, None, weight)
-        gone.offsets, gone.scatter = to_host(gone.offsets), to_host(gone.scatter)
+        gone._take(centered_rows(samples, self.origin), None, weight)
         new.counts = self.counts - gone.counts
         new.n_samples = self.n_samples - gone.n_samples
         fraction = (gone.counts / new.counts)[:, None]

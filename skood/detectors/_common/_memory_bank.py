@@ -46,6 +46,10 @@ _NORMS |= dict.fromkeys(("cityblock", "l1", "manhattan"), 1)
 _CANDIDATES = 100
 _BANK_FRACTION = 256
 
+# Candidates on a GPU, and the relative error of products that round values to TF32.
+GPU_CANDIDATES = 32
+_TF32_ERROR = 2.0**-9
+
 # Bytes of products of samples and a part of the bank, in a search for candidates.
 _SEARCH_BYTES = 16 * 2**20
 
@@ -316,16 +320,50 @@ def _smallest(values, labels, k):
     return values, labels
 
 
-def kth_of_tiles(queries, bank, tiles, half_norms, n_neighbors, omit=None):
-    """Return the k-th neighbors in a bank of tensors, from the neighbors in each tile.
+def distances_of_tiles(queries, bank, tiles, half_norms, n_neighbors, omit=None):
+    """Return distances to the k-th neighbors in a bank of tensors, in float64.
 
-    `half_norms`: half the squared lengths of the bank; `omit`: see `leave_out`.
+    On a GPU, float32 finds candidates; float64 searches again where the error bound of
+    `kth_distances` leaves a doubt. Arguments: see `nearest_of_tiles`.
     """
     import torch
 
-    gaps, bank_index = [], []
+    exact, n_bank, n_features = queries.double(), *bank.shape
+    count = n_neighbors + GPU_CANDIDATES
+    is_single = queries.dtype == bank.dtype == torch.float32
+    if not is_single or count >= n_bank or bank.device.type == "cpu":
+        _, index = nearest_of_tiles(exact, bank, tiles, half_norms, n_neighbors, omit)
+        place = min(n_neighbors, n_bank - (omit is not None)) - 1  # itself is last
+        return (exact - bank[index[:, place]]).norm(dim=1)
+    gaps, index = nearest_of_tiles(queries, bank, tiles, half_norms, count, omit)
+    distances = (exact[:, None] - bank[index]).norm(dim=2).kthvalue(n_neighbors).values
+    # infinite if a length is not finite in float32
+    size, longest = lengths(queries), (2.0 * half_norms.max().float().double()) ** 0.5
+    kind = torch.finfo(torch.float32)
+    eps = kind.eps * (n_features / 2 + 4) + _TF32_ERROR * _allows_tf32()
+    error = eps * (size + longest) * longest + n_features * kind.tiny
+    is_sure = (distances**2 - size**2) / 2 + error <= gaps.amax(dim=1)
+    (doubtful,) = torch.nonzero(~is_sure, as_tuple=True)
+    if len(doubtful):
+        left_out = None if omit is None else omit[to_host(doubtful)]
+        distances[doubtful] = distances_of_tiles(
+            exact[doubtful], bank, tiles, half_norms, n_neighbors, left_out
+        )
+    return distances
+
+
+def nearest_of_tiles(queries, bank, tiles, half_norms, n_neighbors, omit=None):
+    """Return half squared distances minus half squared lengths, and rows of the bank.
+
+    Both are (n_queries, n_neighbors), in the precision of the queries. `half_norms`:
+    half the squared lengths of the bank; `omit`: see `leave_out`.
+    """
+    import torch
+
+    kind, gaps, bank_index = queries.dtype, [], []
     for tile in tiles:
-        gap = torch.addmm(half_norms[tile], queries, bank[tile].double().T, alpha=-1)
+        halves, rows = half_norms[tile].to(kind), bank[tile].to(kind)
+        gap = torch.addmm(halves, queries, rows.T, alpha=-1)
         leave_out(gap, omit, tile, torch.inf)
         best = gap.topk(min(n_neighbors, gap.shape[1]), largest=False)
         gaps.append(best.values)
@@ -334,7 +372,14 @@ def kth_of_tiles(queries, bank, tiles, half_norms, n_neighbors, omit=None):
             gap, row = torch.cat(gaps, dim=1), torch.cat(bank_index, dim=1)
             best = gap.topk(min(n_neighbors, gap.shape[1]), largest=False)
             gaps, bank_index = [best.values], [row.gather(1, best.indices)]
-    nearest = bank_index[0]
-    if omit is not None and nearest.shape[1] == len(bank):  # the sample itself is last
-        return nearest[:, -2]
-    return nearest[:, -1]
+    return gaps[0], bank_index[0]
+
+
+def _allows_tf32():
+    """Return whether products of float32 on a GPU may round to TF32."""
+    from torch.backends.cuda import matmul
+
+    try:
+        return matmul.allow_tf32
+    except RuntimeError:  # it was set by the other name that newer versions have
+        return matmul.fp32_precision != "ieee"

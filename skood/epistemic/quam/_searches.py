@@ -522,7 +522,10 @@ class Searches:
         if fitting < n_targets:
             n_groups = -(-n_targets // fitting)
             return 1, -(-n_targets // n_groups)
-        most = max(1, n_penalty // 4) if on_cpu else max(1, n_penalty)
+        most = max(1, n_penalty // 4 if on_cpu else n_penalty)
+        if not on_cpu:  # each point runs through all searches, in as many launches
+            each += 4 * n_penalty * tail.bytes_per_row
+            most = max(most, min(4 * n_penalty, budget // each // n_targets))
         return min(fitting // n_targets, most), n_targets
 
     def trace(self, x):
