@@ -246,6 +246,9 @@ def test_fit_on_the_device(detector, device, small_chunks):
         assert not isinstance(value, torch.Tensor), name
     size = _size(fitted)
     n_values = X.size + (0 if fitted.estimator is None else len(X) * _CLASSES)
+    if fitted._max_offset_samples is not None and fitted._learns:
+        # samples of the threshold are drawn by hashes of all features, made on the host
+        n_values += X.size * (len(X) > fitted._max_offset_samples)
     _assert_within(
         {
             "sent in fit": counts.to_device / size,

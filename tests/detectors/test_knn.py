@@ -382,7 +382,7 @@ def test_automatic_choice(monkeypatch, device, n_rows, cuda, faiss, chosen):
     monkeypatch.setattr(arrays, "_cuda_is_there", lambda: cuda)
     monkeypatch.setattr(
         arrays,
-        "resolve_device",
+        "double_device",
         lambda name: torch.device("cuda" if cuda and name != "cpu" else "cpu"),
     )
     monkeypatch.setattr(module, "find_spec", lambda name: object() if faiss else None)
