@@ -386,7 +386,7 @@ def test_chunks_without_memory_are_halved(device, small_chunks, monkeypatch):
         with_memory_for(0)
 
 
-def test_candidates_of_neighbors_are_found_in_float32(device, monkeypatch):
+def test_candidates_of_neighbors_in_float32(device, monkeypatch):
     """One product in float64 for samples in doubt; the bank was cast for all."""
     monkeypatch.setattr(knn, "GPU_BYTES", 8 * 900 * _D)
     original, searches = memory_bank.nearest_of_tiles, []
