@@ -495,15 +495,19 @@ def instances(variants=True):
     for name, cls in all_estimators():
         of_class = instances_of(name, cls)
         types: dict = {}
-        for one in of_class:
-            types.setdefault(get_tags(one).estimator_type, one)
+        for instance in of_class:
+            types.setdefault(get_tags(instance).estimator_type, instance)
         found += of_class if variants else types.values()
     return found
 
 
 def detectors(variants=True):
     """Instances of all public detectors, and some that use a frozen network."""
-    found = [one for one in instances(variants) if isinstance(one, BaseDetector)]
+    found = [
+        instance
+        for instance in instances(variants)
+        if isinstance(instance, BaseDetector)
+    ]
     rng = np.random.default_rng(0)
     y = np.arange(200) % 5
     X = rng.normal(size=(200, 5)) + 8 * np.eye(5)[y]
@@ -531,9 +535,9 @@ def output_detectors(*needs, variants=False, **options):
     """
     options = {"detector": IsolationForest(n_estimators=5, random_state=0)} | options
     found = []
-    for one in instances(variants):
-        if isinstance(one, OutputDetector) and set(needs) <= one._needs:
-            known = one.get_params(deep=False)
+    for instance in instances(variants):
+        if isinstance(instance, OutputDetector) and set(needs) <= instance._needs:
+            known = instance.get_params(deep=False)
             own = {name: value for name, value in options.items() if name in known}
-            found.append(clone(one).set_params(**own, estimator=None))
-    return list({repr(one): one for one in found}.values())
+            found.append(clone(instance).set_params(**own, estimator=None))
+    return list({repr(instance): instance for instance in found}.values())

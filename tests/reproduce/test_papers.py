@@ -134,11 +134,11 @@ def test_openood(small):
 def test_quam(small):
     """Claims on ImageNet, harder sets and the sets of Table 1 need files."""
     values = small("quam", n_claims=9)
-    one = values["1"]["shuffled digits"]
+    table = values["1"]["shuffled digits"]
     others = [f"{name}/AUROC" for name in ("Reference", "Laplace", "DE")]
-    assert one["QUAM/AUROC"] > one[others].max()
+    assert table["QUAM/AUROC"] > table[others].max()
     # the total has the entropy of the network as well, which ranks these images worse
-    assert one["QUAM, total/AUROC"] < one["QUAM/AUROC"]
+    assert table["QUAM, total/AUROC"] < table["QUAM/AUROC"]
     calibration = values["C.3"].xs("ECE of the mean", level="column")
     assert "digits/QUAM" not in calibration  # it predicts as the given network
     assert calibration.between(0, 1).all()
@@ -151,11 +151,11 @@ def test_quam(small):
 def test_mln(small):
     """The claims on GTSRB and CelebA need files."""
     values = small("mln", n_claims=7)
-    one, three = values["1"], values["3"]
+    table, three = values["1"], values["3"]
     for name in ("Ensemble", "Mahalanobis"):
-        alone = one[f"signs/{name}", "AUROC"]
-        both = one[f"signs/MLN+{name}", "AUROC"]
-        supervised = one[f"signs/MLN+{name}+", "AUROC"]
+        alone = table[f"signs/{name}", "AUROC"]
+        both = table[f"signs/MLN+{name}", "AUROC"]
+        supervised = table[f"signs/MLN+{name}+", "AUROC"]
         assert alone < both < supervised
         row = three[f"signs/{name}"]
         expected = [alone, both, both - alone, supervised, supervised - both]
@@ -169,16 +169,16 @@ def test_mln(small):
     # the default normalizer, and without a replaced option
     for place in (("5", "signs/GED"), ("variants", "signs/default")):
         assert values[place][["MLN+Ensemble/AUROC"]].item() == pytest.approx(
-            one["signs/MLN+Ensemble", "AUROC"]
+            table["signs/MLN+Ensemble", "AUROC"]
         )
         assert values[place]["MLN+ViM/AUROC"] == three["signs/ViM", "AUROC/+MLN"]
     # OOD sets have the same number of samples, and the same ID samples
-    for row in one.index.get_level_values(0).unique():
-        by_set = one[row].filter(like="/AUROC")
+    for row in table.index.get_level_values(0).unique():
+        by_set = table[row].filter(like="/AUROC")
         assert len(by_set) == (6 if row.startswith("signs/") else 5)
-        assert one[row, "AUROC"] == pytest.approx(by_set.mean())
+        assert table[row, "AUROC"] == pytest.approx(by_set.mean())
     shared = values["4"]["signs/MLN"]
-    own = {name: one["signs/MLN", name] for name in ("AUROC", "FPR95")}
+    own = {name: table["signs/MLN", name] for name in ("AUROC", "FPR95")}
     for name, value in own.items():
         assert shared[name] - shared[f"{name}/difference"] == pytest.approx(value)
     # a sign in another color or shape violates rules more often than a sign
@@ -197,13 +197,13 @@ def test_mln(small):
     assert len(transfer) == 4 * 4 + 4 + 5 * 5 + 5
     assert (values["fig-5"] > 0).all()
     # rules of a search contradict each other for most faces: strict logic is chance
-    of_search = one.xs("AUROC", level="column").filter(like="constraints of a search")
+    of_search = table.xs("AUROC", level="column").filter(like="constraints of a search")
     strict, soft = (
         of_search[f"faces 0.04/{name}+Ensemble, constraints of a search"]
         for name in ("Logic", "MLN")
     )
     assert strict == pytest.approx(50, abs=3)
-    assert soft > one["faces 0.04/MLN+Ensemble", "AUROC"] > 85
+    assert soft > table["faces 0.04/MLN+Ensemble", "AUROC"] > 85
 
 
 # Cells per table, as counted in the papers.
