@@ -371,7 +371,7 @@ def targets(rows, threads):
         seconds, bar = key(ours), key(peer)
         most = SCORES.get(ours["method"], WITHIN) if what == "score" else WITHIN
         text = f"{name}: {what} {seconds:.5f} {unit}, {peer['library']} {bar:.5f}"
-        text += f" ({most:g} times)"
+        text += f", at most {most:g} times" if most != WITHIN else ""
         met.append((text, seconds <= max(most * bar, SECONDS)))
         mib, bar = ours[f"{what}_mib"], peer[f"{what}_mib"]
         text = f"{name}: {what} {mib:.0f} MiB, {peer['library']} {bar:.0f} MiB"

@@ -97,8 +97,8 @@ MUTANTS = r"""
 + wanted = int(np.searchsorted(explained, n_components))
 - rectifiers/_vra.py: np.copyto(out, 0.0, where=Z < low)
 + np.copyto(out, 0.0, where=Z <= low)
-- epistemic/_measures.py: divergence = _kl(reference, log_p)
-+ divergence = _kl(log_p, reference)
+- epistemic/_measures.py: divergence[:, block] = _kl(*of_block, log_p)
++ divergence[:, block] = _kl(log_p, p, of_block[0])
 - epistemic/_measures.py: epistemic = np.sum(weights * from_n, axis=0)
 + epistemic = np.sum(weights * to_n, axis=0)
 = both are the double sum of w_n w_m KL(n || m): to_n sums it over n first

@@ -298,7 +298,10 @@ def test_seconds_of_the_wall_are_compared_on_a_gpu(gpu, core, monkeypatch, make)
     assert (records[0]["x_fit"], records[0]["x_score"]) == (2.0, 0.5)
     texts = dict(script.targets(records, 1))
     assert texts["F Energy: fit 2.00000 s, pytorch-ood 1.00000"] is False
-    assert texts["F Energy: score 0.50000 s, pytorch-ood 1.00000"] is True
+    assert (
+        texts["F Energy: score 0.50000 s, pytorch-ood 1.00000, at most 0.9 times"]
+        is True
+    )
     bench = make()
     for name, rate in (("copy", 1e9), ("float32", 1e9), ("float64", 1e9)):
         record = {"section": "ceilings", "name": name, "per_second": rate}
