@@ -261,7 +261,8 @@ def kl_divergence(log_p, log_q):
     >>> round(float(kl_divergence(np.log([0.5, 0.5]), np.log([0.9, 0.1]))), 4)
     0.5108
     """
-    return _kl(*_log_proba(log_p, "log_p"), _log_proba(log_q, "log_q")[0])
+    log_p, p = _log_proba(log_p, "log_p")
+    return _kl(log_p, p, _log_proba(log_q, "log_q")[0])
 
 
 def _kl(log_p, p, log_q):

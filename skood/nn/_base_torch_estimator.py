@@ -204,7 +204,7 @@ class BaseTorchEstimator(SkoodEstimator):
                 )
         shape = tuple(array.shape[1:])
         if reset:
-            self.input_shape_ = shape
+            self.input_shape_: tuple = shape
         elif shape != self.input_shape_ and len(shape + self.input_shape_) > 2:
             raise ValueError(
                 f"X has samples of shape {shape}, but {type(self).__name__} was fitted "

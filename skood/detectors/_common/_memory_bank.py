@@ -328,7 +328,8 @@ def distances_of_tiles(queries, bank, tiles, half_norms, n_neighbors, omit=None)
     """
     import torch
 
-    exact, n_bank, n_features = queries.double(), *bank.shape
+    exact = queries.double()
+    n_bank, n_features = bank.shape
     count = n_neighbors + GPU_CANDIDATES
     is_single = queries.dtype == bank.dtype == torch.float32
     if not is_single or count >= n_bank or bank.device.type == "cpu":
