@@ -278,7 +278,7 @@ def symmetric_head(coef, intercept):
 
 def symmetric_logits(margin):
     """Return logits (-m/2, m/2) of a binary margin; wider arrays are unchanged."""
-    margin = margin if is_tensor(margin) else np.asarray(margin)
+    margin = margin if hasattr(margin, "ndim") else np.asarray(margin)
     if margin.ndim == 1:
         margin = margin[:, None]
     if margin.shape[1] == 1:
