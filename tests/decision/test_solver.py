@@ -348,7 +348,7 @@ def test_reversed_score_warns():
 
 
 class _Priced(BoundedTPRFPR):
-    """A rule that knows the fraction of OOD rows at deployment."""
+    """A rule with the fraction of OOD samples at deployment."""
 
     def __init__(self, tpr_min=0.5, fpr_max=0.25, ood_prior=0.4):
         super().__init__(tpr_min, fpr_max)

@@ -319,7 +319,7 @@ def test_whole_neighborhood_against_a_loop(n_layers, loops):
 @pytest.mark.parametrize("name", ["gcn", "gat", "sage", "appnp"])
 @pytest.mark.parametrize("sparse_features", [True, False])
 def test_whole_neighborhood_gives_the_outputs_of_the_whole_graph(name, sparse_features):
-    """Of the nodes that were requested: "gcn" knows the degrees at the border."""
+    """Of the nodes that were requested: "gcn" uses the degrees at the border."""
     nodes = messy_graph(n_nodes=60, density=0.03, sparse_features=sparse_features)
     options = {"n_steps": 3} if name == "appnp" else {}
     module = _network(name, hidden=(8, 16), **options).eval()

@@ -372,12 +372,12 @@ def areas(classifier, seed, **params):
 def test_concepts_read_from_all_columns_contradict_nothing(classifier):
     """All ID signs keep the rules, so that the class gives the color away."""
     actual = np.array([areas(classifier, seed) for seed in range(3)])
-    of_all, of_own = actual.T
+    of_all, of_columns = actual.T
     assert (of_all < 0.55).all()
-    assert (of_own > 0.94).all()
+    assert (of_columns > 0.94).all()
 
 
 def test_probabilities_still_show_the_contradiction():
     """Classifiers of all columns are less sure where the columns contradict."""
-    of_all, of_own = areas(LogisticRegression(), 0, marginalize=True)
-    assert 0.9 < of_all < of_own
+    of_all, of_columns = areas(LogisticRegression(), 0, marginalize=True)
+    assert 0.9 < of_all < of_columns

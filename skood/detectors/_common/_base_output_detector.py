@@ -634,7 +634,7 @@ class OutputDetector(BaseDetector):
     def _outputs(self, X, needs=None, stays=False):
         """Return an iterable over outputs for consecutive validated samples.
 
-        Those of a network on a GPU may stay there, as for samples on a GPU.
+        Outputs of a network on a GPU may stay there, as for samples on a GPU.
         """
         if not hasattr(self, "estimator_"):
             if "features" in self._needs:

@@ -210,7 +210,8 @@ def kth_distances(queries, bank, halves, n_neighbors, omit=None):
 def _candidates(queries, size, bank, halves, k, omit):
     """Return rows and columns of distances that may be at most the k-th, or None.
 
-    Also returns half their squares, less those of the rows, and bounds of their errors.
+    Also returns half the squared distances minus half the squared lengths of queries,
+    and bounds of their errors.
     """
     n = len(queries)
     tiles = list(row_chunks(len(bank), bank.dtype.itemsize * n, _SEARCH_BYTES))
