@@ -156,8 +156,8 @@ def ceilings_of(device, folder):
     return bench
 
 
-def share_of(bench, method, workload, scale, seconds):
-    """Return the share of the ceilings of a score, in a dict; {} if not known."""
+def fraction_of_ceiling(bench, method, workload, scale, seconds):
+    """Return the fraction of the ceilings of a score, in a dict; {} if not known."""
     from _gpu_bench import DETECTORS
 
     _, n_test, n_features, n_classes = WORKLOADS[workload]
@@ -201,7 +201,9 @@ def rows_of(workload, args, folder, bench=None):
                     continue
                 result = {"failed": "not there"}
             if bench is not None and "score" in result:
-                result |= share_of(bench, method, workload, args.scale, result["score"])
+                result |= fraction_of_ceiling(
+                    bench, method, workload, args.scale, result["score"]
+                )
             rows.append(
                 {"workload": workload, "method": method.name, "library": library}
                 | result
@@ -393,7 +395,7 @@ def parse(argv):
     add("--methods", nargs="+", choices=names, default=names, metavar="METHOD")
     add("--workloads", nargs="+", choices=shown, default=shown)
     add("--libraries", nargs="+", choices=list(LIBRARIES), default=list(LIBRARIES))
-    add("--scale", type=float, default=1.0, help="share of the rows (default: 1)")
+    add("--scale", type=float, default=1.0, help="fraction of the samples (default: 1)")
     add("--repeat", type=int, default=3, help="measurements (default: 3)")
     add("--threads", type=int, default=os.cpu_count(), help="default: one per core")
     add("--device", default="cpu", help="cpu (default) or cuda")

@@ -10,11 +10,14 @@ import sys
 import tomllib
 from pathlib import Path
 
+import matplotlib
+from cycler import cycler
 from docutils import nodes
 from sphinx import addnodes
 from sphinx.ext.autosummary import autosummary_table
 
 import skood
+from skood.utils._plotting import COLORS
 
 project = "skood"
 author = copyright = "The skood developers"
@@ -42,6 +45,9 @@ plot_html_show_source_link = False
 plot_html_show_formats = False
 plot_formats = [("png", 150)]
 plot_rcparams = {"figure.figsize": (5.6, 3.6), "savefig.bbox": "tight"}
+plot_rcparams["axes.prop_cycle"] = cycler(color=COLORS)
+# The gallery resets to the defaults before each example.
+matplotlib.rcParamsDefault["axes.prop_cycle"] = cycler(color=COLORS)
 plot_apply_rcparams = True
 GALLERY = ("start", "rejection", "detectors", "rectifiers", "monitor", "selection")
 GALLERY += ("combine", "epistemic", "graph", "logic")

@@ -104,7 +104,7 @@ def supcon_views(X):
     def uniform(low, high):
         return torch.rand(n, 1, 1, 1, device=device) * (high - low) + low
 
-    side = uniform(0.2, 1.0).sqrt()  # of a crop with this share of the area
+    side = uniform(0.2, 1.0).sqrt()  # of a crop with this fraction of the area
     ratio = torch.exp(uniform(np.log(3 / 4), np.log(4 / 3))).sqrt()
     width, height = (side * ratio).clamp(max=1), (side / ratio).clamp(max=1)
     maps = torch.zeros(n, 2, 3, device=device)
@@ -130,7 +130,7 @@ def _gray(X):
 
 
 def _with_hue(X, turn):
-    """Return images with colors rotated about the gray axis, by shares of a turn."""
+    """Return images with colors rotated about the gray axis, by fractions of a turn."""
     angle = 2 * np.pi * turn[:, 0]
     cos, sin = torch.cos(angle), torch.sin(angle)
     third, root = 1 / 3, 3**-0.5

@@ -44,8 +44,8 @@ ALPHA = 0.05
 SCHEMES = {
     "Naive": Naive(),
     "Bonferroni": Bonferroni(),
-    "Voting(50%)": Vote(share=0.5),
-    "Voting(60%)": Vote(share=0.6),
+    "Voting(50%)": Vote(fraction=0.5),
+    "Voting(60%)": Vote(fraction=0.6),
     "BY": BenjaminiYekutieli(),
     "BH": BenjaminiHochberg(),
 }

@@ -223,7 +223,7 @@ def concepts(parts):
 
 
 def concepts_row(parts, name):
-    """Return shares of samples, in percent, and the accuracy on ID samples."""
+    """Return fractions of samples, in percent, and the accuracy on ID samples."""
     model, Z = parts.mln(None), parts.Z(name)
     predicted = model.predict_concepts(Z)
     kb = model.knowledge_base_
@@ -427,7 +427,7 @@ PAPER = Paper(
         "4": "Differences are to Table 1 with the same seed. One body, and a linear "
         "head for each concept.",
         "5": "GED is the default: generalized extreme values.",
-        "concepts": "Not in the paper: shares of samples in percent.",
+        "concepts": "Not in the paper: fractions of samples in percent.",
         "variants": "Not in the paper: an option replaced at a time.",
         "fig-4": "A search with Textures (CelebA) or eights (digits), the test has all "
         "other OOD samples; or with textures and mixed faces (generated faces), the "

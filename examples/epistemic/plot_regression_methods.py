@@ -63,6 +63,8 @@ for ax, (name, mean) in zip(axes.flat, means.items(), strict=True):
 axes[0, 0].legend(loc="upper right", fontsize="small")
 for ax in axes[1]:
     ax.set_xlabel("x")
+for ax in axes[:, 0]:
+    ax.set_ylabel("y")
 fig.tight_layout()
 plt.show()
 

@@ -106,10 +106,10 @@ for (models, kind), values in similarity.items():
 fig, axes = plt.subplots(1, 2, figsize=(9, 3.6), sharey=True, layout="constrained")
 bins = np.linspace(0.3, 1, 36)
 for ax, kind in zip(axes, points, strict=True):
-    for models in ("ensemble", "adversarial"):
+    for models, hatch in (("ensemble", None), ("adversarial", "//")):
         values = similarity[models, kind]
         weights = np.full(len(values), 1 / len(values))
-        ax.hist(values, bins, weights=weights, alpha=0.6, label=models)
+        ax.hist(values, bins, weights=weights, alpha=0.6, hatch=hatch, label=models)
     ax.set(title=kind, xlabel="cosine with the given network")
 axes[0].set_ylabel("fraction of models and points")
 axes[0].legend(loc="upper left")

@@ -66,6 +66,7 @@ for k, (color, marker) in enumerate(zip(COLORS, "osD", strict=True)):
     ax.contour(side, side, proba[..., k] - rest, levels=[0], colors="0.5", zorder=0)
 ax.plot(*point[0], "k*", ms=15, label="the point")
 ax.set(xlim=(-9, 9), ylim=(-7, 7), title="training data, and borders of the network")
+ax.set(xlabel="first feature", ylabel="second feature")
 fig.legend(loc="outside right upper")
 plt.show()
 

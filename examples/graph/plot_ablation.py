@@ -77,10 +77,12 @@ with threadpool_limits(1):
 
 fig, axes = plt.subplots(1, 2, figsize=(10, 4), sharey=True, layout="constrained")
 colors = ["#56B4E9", "#009E73", "#E69F00", "#D55E00"]
+hatches = [None, "//", "..", "xx"]
 for ax, setting in zip(axes, cases, strict=True):
     for i, (name, color) in enumerate(zip(WEIGHTS, colors, strict=True)):
         at = np.arange(len(SCHEMES)) + 0.2 * (i - 1.5)
-        ax.bar(at, ablation[setting, name], 0.18, color=color, label=name)
+        bars = ax.bar(at, ablation[setting, name], 0.18, color=color, label=name)
+        plt.setp(bars, hatch=hatches[i])
     ax.set_xticks(range(len(SCHEMES)), [str(s).replace("-", "-\n") for s in SCHEMES])
     ax.set(title=setting, ylim=(50, 100), xlabel="propagation")
 axes[0].set_ylabel("AUROC, %")

@@ -126,14 +126,15 @@ fig, axes = plt.subplots(1, 4, figsize=(14, 3.8), layout="constrained")
 for ax, (title, e) in zip(axes, evidence.items(), strict=False):
     bins = np.geomspace(*np.percentile(e, [0, 100]), 40)
     ax.hist(e[known], bins, color="#0072B2", alpha=0.6, label="known")
-    ax.hist(e[~known], bins, color="#D55E00", alpha=0.6, label="unknown")
+    ax.hist(e[~known], bins, color="#D55E00", alpha=0.6, hatch="//", label="unknown")
     ax.set(xscale="log", title=title, xlabel="evidence")
 axes[0].set_ylabel("images")
 axes[0].legend()
 colors = ["#0072B2", "#56B4E9", "#D55E00", "#E69F00", "#009E73"]
-for name, color in zip(detectors, colors, strict=True):
+dashes = ["-", "--", "-.", ":", (0, (5, 1, 1, 1))]
+for name, color, dash in zip(detectors, colors, dashes, strict=True):
     false, true, _ = roc_curve(~known, -scores[name])
-    axes[3].plot(false, true, c=color, label=name)
+    axes[3].plot(false, true, c=color, ls=dash, label=name)
 axes[3].set(xlabel="known images rejected", ylabel="unknown images rejected")
 axes[3].set(title="ROC")
 axes[3].legend()

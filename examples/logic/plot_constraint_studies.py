@@ -80,12 +80,12 @@ for j, marginalize in enumerate((False, True)):
         np.arange(7) + 0.05 * j,
         by_number.mean(),
         by_number.std(),
-        marker="o",
+        marker="os"[j],
         capsize=3,
         label=label,
     )
 ax.set(xlabel="rules: the first k digits", ylabel="AUROC, mean and sd of 5 seeds")
-ax.legend(loc="lower right")
+ax.legend(loc="upper left")
 plt.show()
 
 # %%
@@ -164,7 +164,8 @@ print(
 fig, ax = plt.subplots(layout="constrained")
 for j, (searched, some) in enumerate(transfer.groupby("searched")):
     place = some.tested.astype(int) + 0.2 * (j - 1.5)
-    ax.bar(place, some.auroc, width=0.18, label=f"search with {searched}")
+    hatch = [None, "//", "..", "xx"][j]
+    ax.bar(place, some.auroc, 0.18, hatch=hatch, label=f"search with {searched}")
 alone = transfer.groupby("tested").baseline_auroc.first()
 at = alone.index.astype(int)
 ax.hlines(alone, at - 0.45, at + 0.45, "k", "--", label="detector alone")

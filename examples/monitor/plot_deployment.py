@@ -95,7 +95,9 @@ def monitors(X):
             for name, member in ensemble.named_detectors_.items()
         ]
     )
-    rate = RateMonitor(classifier, "ood_share", bound=0.07, audit=0.05, random_state=0)
+    rate = RateMonitor(
+        classifier, "ood_fraction", bound=0.07, audit=0.05, random_state=0
+    )
     return panel.fit(X), rate
 
 

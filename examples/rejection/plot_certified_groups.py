@@ -115,7 +115,8 @@ for k, (one, name) in enumerate(((report, "one threshold"), (certified, "by make
     values = np.array([t.value for t in tpr])
     errors = [[t.value - t.low for t in tpr], [t.high - t.value for t in tpr]]
     places = np.arange(3) + 0.3 * k
-    ax.bar(places, values, 0.28, yerr=errors, capsize=3, label=name)
+    hatch = "//" if k else None
+    ax.bar(places, values, 0.28, yerr=errors, capsize=3, hatch=hatch, label=name)
 ax.axhline(0.75, color="0.3", lw=1, label="certified bound")
 ax.set(ylim=(0.4, 1), ylabel="TPR on new measurements", xticks=np.arange(3) + 0.15)
 ax.set_xticklabels(MAKES)
@@ -145,7 +146,8 @@ for ax, make in zip(axes, MAKES, strict=True):
     for broken, name in ((False, "intact"), (True, "broken sensor")):
         rows = of_make & ((label_new == "broken") == broken)
         values = np.clip(projected(by_make, rows), bins[0], bins[-1])
-        ax.hist(values, bins, density=True, alpha=0.6, label=name)
+        hatch = "//" if broken else None
+        ax.hist(values, bins, density=True, alpha=0.6, hatch=hatch, label=name)
     ax.axvline(point.lam[make], color="k", ls="--", label="threshold of the make")
     ax.set(ylabel=make, yticks=[])
 axes[-1].set_xlabel("projected score; larger values are rejected, all above 4 at 4")

@@ -108,7 +108,8 @@ print(clf.report(X_new, y_new))
 # Most rejected rows of the unchanged table are neither cheap nor expensive.
 import matplotlib.pyplot as plt
 
-colors = {"accepted": "0.7", "uncertain class": "C1", "out-of-distribution": "C3"}
+hatches = {"uncertain class": None, "out-of-distribution": "//"}
+colors = {"accepted": "0.7", "uncertain class": "C1", "out-of-distribution": "C0"}
 markers = {"accepted": "o", "uncertain class": "^", "out-of-distribution": "x"}
 fig, (left, right) = plt.subplots(1, 2, figsize=(11, 4.5), layout="constrained")
 shown = pd.concat([tables["unchanged"], tables["ten years later"][:150]])
@@ -123,9 +124,11 @@ left.legend(loc="upper center")
 
 start = np.zeros(len(reasons))
 for reason in ("uncertain class", "out-of-distribution"):
-    right.barh(reasons.index, reasons[reason], left=start, color=colors[reason])
+    bars = right.barh(reasons.index, reasons[reason], left=start, color=colors[reason])
+    plt.setp(bars, hatch=hatches[reason], label=reason)
     start += reasons[reason].to_numpy()
 right.invert_yaxis()
 right.set(xlabel="fraction of rejected rows", xlim=(0, 1))
 right.set_title("Why rows are rejected")
+right.legend(loc="lower right")
 plt.show()

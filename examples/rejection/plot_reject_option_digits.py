@@ -82,25 +82,34 @@ ood = -clf.ood_detector_.score_samples(X_test) / point.scales[1]
 wrong = is_id & (clf.estimator_.predict(X_test) != y_test)
 
 fig, ax = plt.subplots(figsize=(7, 5), layout="constrained")
-for rows, color, size, label in (
-    (is_id & ~wrong, "tab:blue", 8, "known digit, right"),
-    (~is_id, "tab:orange", 8, "OOD digit"),
-    (wrong, "tab:red", 22, "known digit, wrong"),
+for mask, color, marker, label in (
+    (is_id & ~wrong, "C0", "o", "known digit, right"),
+    (~is_id, "C1", "^", "OOD digit"),
+    (wrong, "k", "x", "known digit, wrong"),
 ):
-    ax.scatter(risk[rows], ood[rows], s=size, c=color, label=label, alpha=0.8, lw=0)
+    ax.scatter(risk[mask], ood[mask], 16, color, marker=marker, label=label, alpha=0.7)
 edge = np.linspace(0, risk.max(), 2)
 line = (point.lam - np.cos(point.theta) * edge) / np.sin(point.theta)
 bottom = ood.min() - 0.1
 ax.plot(edge, line, "k", label="the rule")
-ax.fill_between(edge, bottom, line, where=line > bottom, color="k", alpha=0.07)
+ax.fill_between(
+    edge,
+    bottom,
+    line,
+    where=line > bottom,
+    color="C2",
+    alpha=0.18,
+    lw=0,
+    label="accepted",
+)
 ax.set(
     xlim=(-0.02, risk.max()),
     ylim=(bottom, ood.max() + 0.1),
     xlabel="risk score: one minus largest probability (scaled)",
     ylabel="OOD score: distance to training data (scaled)",
-    title="Accepted: the gray half-plane",
+    title="Scores of test digits, and the rule",
 )
-fig.legend(loc="outside lower center", ncols=4)
+fig.legend(loc="outside lower center", ncols=5)
 plt.show()
 
 # %%

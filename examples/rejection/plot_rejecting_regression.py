@@ -112,12 +112,17 @@ fig, axes = plt.subplots(1, 2, figsize=(9, 4), layout="constrained")
 predicted = reg.estimator_.predict(X_new)
 rejected = np.isnan(reg.predict(X_new))
 axes[0].scatter(predicted[~rejected], y_new[~rejected], s=5, label="accepted")
-axes[0].scatter(predicted[rejected], y_new[rejected], s=5, color="C3", label="rejected")
+axes[0].scatter(
+    predicted[rejected], y_new[rejected], s=9, color="C1", marker="x", label="rejected"
+)
 axes[0].set(xlabel="predicted price", ylabel="price", title="northern houses")
 places = np.concatenate([X_new, X_south])[:, 2:]
 rejected = np.isnan(reg.predict(np.concatenate([X_new, X_south])))
-for part, color, name in ((~rejected, "C0", "accepted"), (rejected, "C3", "rejected")):
-    axes[1].scatter(*places[part].T, s=5, color=color, label=name)
+for mask, color, marker, name in (
+    (~rejected, "C0", "o", "accepted"),
+    (rejected, "C1", "x", "rejected"),
+):
+    axes[1].scatter(*places[mask].T, s=9, color=color, marker=marker, label=name)
 print(f"north: {rejected[:1500].mean():.0%} of houses rejected")
 print(f"south: {rejected[1500:].mean():.0%} of houses rejected")
 axes[1].set(xlabel="longitude", ylabel="latitude", title="places of all houses")

@@ -183,7 +183,7 @@ class Vote(BaseCombiner):
 
     .. math:: q = p_{(\lceil s m \rceil)}
 
-    with s = `share`. With :math:`r = \lceil s m \rceil` required votes, at most the
+    with s = `fraction`. With :math:`r = \lceil s m \rceil` required votes, at most the
     fraction :math:`\alpha m / r` of ID samples is rejected under any dependence; it is
     far less than :math:`\alpha` for independent detectors and fractions near one half.
     Read more in the :ref:`User Guide <combine>`;
@@ -191,7 +191,7 @@ class Vote(BaseCombiner):
 
     Parameters
     ----------
-    share : float, default=0.5
+    fraction : float, default=0.5
         Fraction of the detectors that must reject a sample, in (0, 1].
 
     See Also
@@ -213,13 +213,13 @@ class Vote(BaseCombiner):
     array([2, 1])
     """
 
-    _parameter_constraints: dict = {"share": [Interval(Real, 0, 1, closed="right")]}
+    _parameter_constraints: dict = {"fraction": [Interval(Real, 0, 1, closed="right")]}
 
-    def __init__(self, share=0.5):
-        self.share = share
+    def __init__(self, fraction=0.5):
+        self.fraction = fraction
 
     def _statistic(self, p):
-        return p[max(1, math.ceil(self.share * len(p) - GUARD)) - 1]
+        return p[max(1, math.ceil(self.fraction * len(p) - GUARD)) - 1]
 
     def _n_selected(self, p, alpha):
         return np.count_nonzero(reaches(p, alpha), axis=0)

@@ -26,7 +26,7 @@ from skood.decision._cost_rules import (
     PlugInCost,
 )
 from skood.decision._finite_space import FiniteSolution, solve_finite
-from skood.decision._ood_share import ood_prior_interval
+from skood.decision._ood_fraction import ood_prior_interval
 from skood.decision._operating_point import OperatingPoint, Rates
 from skood.decision._options import Certificate, Shift, Solver
 from skood.decision._scored_samples import ScoredSamples

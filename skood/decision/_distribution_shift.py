@@ -22,7 +22,7 @@ import numpy as np
 from scipy.special import ndtri
 
 from skood.decision._base_rule import Linear
-from skood.decision._ood_share import precision_pvalue
+from skood.decision._ood_fraction import precision_pvalue
 from skood.decision._operating_point import check_pair
 from skood.decision._scored_samples import ScoredSamples, sums_up_to
 from skood.decision._statements import BETTING, StatementTest, tests_of

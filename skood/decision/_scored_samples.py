@@ -268,7 +268,7 @@ class ScoredSamples:
             arrays[name] = None if array is None else array[indices]
         return replace(self, **arrays)
 
-    def split(self, share, rng, *, together=False):
+    def split(self, fraction, rng, *, together=False):
         """Split the samples at random, ID samples first, then OOD samples.
 
         The split is random within each group of ID samples and each source of OOD
@@ -277,7 +277,7 @@ class ScoredSamples:
 
         Parameters
         ----------
-        share : float, tuple of (float, float) or ndarray of shape (n_samples,)
+        fraction : float, tuple of (float, float) or ndarray of shape (n_samples,)
             Fraction of the first samples, or of ID and of OOD samples, or a mask.
 
         rng : RandomState instance
@@ -292,13 +292,13 @@ class ScoredSamples:
             The two parts, in random order.
         """
         if together:
-            parts = split_indices(None, self.is_ood.size, share, rng)
+            parts = split_indices(None, self.is_ood.size, fraction, rng)
             return self.take(parts[0]), self.take(parts[1])
         labels = self.by_kind("group")[0], self.by_kind("source")[1]
-        shares = share if isinstance(share, tuple) else (share, share)
+        fractions = fraction if isinstance(fraction, tuple) else (fraction, fraction)
         first: list = []
         second: list = []
-        for indices, label, size in zip(self.indices, labels, shares, strict=True):
+        for indices, label, size in zip(self.indices, labels, fractions, strict=True):
             mask = size[indices] if isinstance(size, np.ndarray) else size
             chosen, others = split_indices(label, len(indices), mask, rng)
             first.append(indices[chosen])
@@ -431,22 +431,22 @@ def _joined(first, second, sizes, missing):
     return np.concatenate(pair)
 
 
-def split_indices(labels, n, share, rng):
+def split_indices(labels, n, fraction, rng):
     """Return indices that choose, and those that certify, each in random order.
 
-    `share` is the fraction of the first within each label, or a mask of them; `labels`
+    `fraction` is that of the first within each label, or a mask of them; `labels`
     may be None.
     """
     order = rng.permutation(n)
-    if isinstance(share, np.ndarray):
-        return order[share[order]], order[~share[order]]
+    if isinstance(fraction, np.ndarray):
+        return order[fraction[order]], order[~fraction[order]]
     if labels is None:
-        size = max(1, int(share * n)) if n and share else 0
+        size = max(1, int(fraction * n)) if n and fraction else 0
         return order[:size], order[size:]
     first = np.zeros(n, dtype=bool)
     for label in set(labels.tolist()):
         chosen = order[labels[order] == label]
-        first[chosen[: int(share * len(chosen))]] = True
+        first[chosen[: int(fraction * len(chosen))]] = True
     return order[first[order]], order[~first[order]]
 
 

@@ -33,7 +33,7 @@ _QUANTITIES = {
     "acceptance": ("lower", "acceptance_min"),
     "tpr": ("lower", "tpr_min"),
     "fpr": ("upper", "fpr_max"),
-    "ood_share": ("upper", None),
+    "ood_fraction": ("upper", None),
     "selective_risk": ("upper", "risk_max"),
     "precision": ("lower", "precision_min"),
 }
@@ -82,7 +82,7 @@ class RateMonitor(SkoodEstimator):
     "acceptance"       all, without labels     accepted                  lower
     "tpr"              ID samples              accepted                  lower
     "fpr"              OOD samples             accepted                  upper
-    "ood_share"        all                     is OOD                    upper
+    "ood_fraction"        all                     is OOD                    upper
     "selective_risk"   accepted ID samples     loss                      upper
     "precision"        accepted                is ID                     lower
     =================  ======================  ========================  ============
@@ -106,7 +106,7 @@ class RateMonitor(SkoodEstimator):
         A fitted classifier with a reject option. None: only `update_values`.
 
     quantity : str, default="acceptance"
-        The rate: "acceptance", "tpr", "fpr", "ood_share", "selective_risk" or
+        The rate: "acceptance", "tpr", "fpr", "ood_fraction", "selective_risk" or
         "precision". A sample is OOD if its label is not among the classes of the
         estimator.
 

@@ -197,8 +197,8 @@ class Decisions(SkoodEstimator):
             - ``risk_percentile``, ``ood_percentile``: percentage of calibration ID
               samples whose score is not larger (100 = most suspicious); the latter is
               None without an OOD detector;
-            - ``risk_share``, ``ood_share``: fraction of each score in the excess; 0 for
-              accepted samples.
+            - ``risk_fraction``, ``ood_fraction``: fraction of each score in the excess;
+              0 for accepted samples.
         """
         self._check_fitted()
         point = self.operating_point_

@@ -97,8 +97,8 @@ class ScoreReference(NamedTuple):
         # rounding.
         tiny = np.finfo(np.float64).tiny
         total = np.where(accepted, 1.0, np.maximum(excess.sum(axis=0), tiny))
-        ood_share = np.where(accepted, 0.0, np.clip(excess[1] / total, 0, 1))
-        reasons = np.where(ood_share > 0.5, "out-of-distribution", uncertain)
+        ood_fraction = np.where(accepted, 0.0, np.clip(excess[1] / total, 0, 1))
+        reasons = np.where(ood_fraction > 0.5, "out-of-distribution", uncertain)
         reasons = np.where(is_known, reasons, "unknown group")
         counts = is_known & ~accepted
         return Bunch(
@@ -107,8 +107,8 @@ class ScoreReference(NamedTuple):
             ood_percentile=(
                 None if ood is None else _percentile(self.ood, ood, self.ood_below)
             ),
-            risk_share=np.where(counts, 1.0 - ood_share, 0.0),
-            ood_share=np.where(counts, ood_share, 0.0),
+            risk_fraction=np.where(counts, 1.0 - ood_fraction, 0.0),
+            ood_fraction=np.where(counts, ood_fraction, 0.0),
         )
 
 

@@ -167,14 +167,14 @@ class StepUp(SkoodEstimator):
 
         .. math:: \hat m_0 = \frac{1 + \#\{j : p_j \ge K / (n + 1)\}}{1 - K / (n + 1)}.
 
-        "quantile", with :math:`k_0 = \lceil \text{share} \cdot m \rceil`:
+        "quantile", with :math:`k_0 = \lceil \text{fraction} \cdot m \rceil`:
 
         .. math:: \hat m_0 = \frac{m - k_0 + 1}{1 - p_{(k_0)}}.
 
     lam : float, default=0.5
         :math:`\lambda` in (0, 1), chosen before looking at the batch.
 
-    share : float, default=0.5
+    fraction : float, default=0.5
         The fraction in (0, 1] of "quantile", chosen before looking at the batch.
 
     See Also
@@ -216,13 +216,13 @@ class StepUp(SkoodEstimator):
     _parameter_constraints: dict = {
         "pi0": [StrOptions({"storey", "quantile"}), None],
         "lam": [Interval(Real, 0, 1, closed="neither")],
-        "share": [Interval(Real, 0, 1, closed="right")],
+        "fraction": [Interval(Real, 0, 1, closed="right")],
     }
 
-    def __init__(self, pi0=None, *, lam=0.5, share=0.5):
+    def __init__(self, pi0=None, *, lam=0.5, fraction=0.5):
         self.pi0 = pi0
         self.lam = lam
-        self.share = share
+        self.fraction = fraction
 
     @_checked
     def selected(self, pvalues, n_calibration, alpha=0.1):
@@ -314,7 +314,7 @@ class StepUp(SkoodEstimator):
         if self.pi0 == "storey":
             first = min(max(math.ceil(self.lam * (n + 1) - GUARD), 1), n)
             return (1 + np.count_nonzero(ranks >= first)) / (1 - first / (n + 1))
-        k0 = max(1, math.ceil(self.share * m - GUARD))
+        k0 = max(1, math.ceil(self.fraction * m - GUARD))
         n_above = n + 1 - int(np.partition(ranks, k0 - 1)[k0 - 1])
         return (m - k0 + 1) * (n + 1) / n_above if n_above else math.inf
 

@@ -514,9 +514,9 @@ def test_infinite_scores():
             return np.where(X[:, 0] > 3, -np.inf, np.inf)
 
     row = cell(quick({"n": Sure()}, X, None, OOD, train=(X, None)), "n", "far")
-    share_id, share_ood = np.mean(X[:, 0] <= 3), np.mean(OOD["far"][:, 0] <= 3)
+    rate_id, rate_ood = np.mean(X[:, 0] <= 3), np.mean(OOD["far"][:, 0] <= 3)
     # ties count one half
-    assert row["value"] == pytest.approx((1 + share_id - share_ood) / 2, rel=1e-12)
+    assert row["value"] == pytest.approx((1 + rate_id - rate_ood) / 2, rel=1e-12)
 
 
 def test_labels_in_place_of_sets():

@@ -308,7 +308,7 @@ def test_seconds_of_the_wall_are_compared_on_a_gpu(gpu, core, monkeypatch, make)
         bench.records["ceilings", name] = record
     methods = {method.name: method for method in script.METHODS}
     shares = [
-        script.share_of(bench, methods[name], workload, 1.0, 2.0)
+        script.fraction_of_ceiling(bench, methods[name], workload, 1.0, 2.0)
         for name, workload in (
             ("Energy", "L"),
             ("SHE", "F"),

@@ -169,7 +169,7 @@ def test_no_state(combiner):
     [
         (DOSStorey(), {"beta": 1.0, "c_m": None, "fallback": "bh"}),
         (Storey(), {"lam": 0.5, "plus_one": False}),
-        (Vote(), {"share": 0.5}),
+        (Vote(), {"fraction": 0.5}),
         (BenjaminiHochberg(), {}),
     ],
 )

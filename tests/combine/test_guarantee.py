@@ -177,7 +177,7 @@ def _draw_classes(rng, n, n_classes=100):
     return means[y] + 0.15 * rng.normal(size=(n, 4)), y
 
 
-def _share_rejected(calibration, alphas, n_draws, n=300):
+def _fraction_rejected(calibration, alphas, n_draws, n=300):
     """Mean fraction of rejected ID samples, and its standard error, at each alpha."""
     shares = []
     members = [(f"knn{k}", KNN(n_neighbors=k, normalize=False)) for k in (2, 3)]
@@ -199,7 +199,7 @@ def _share_rejected(calibration, alphas, n_draws, n=300):
 def test_few_samples_of_many_classes(calibration):
     """Stratified folds rejected .2 at .2, and .46 at .4; a level is at most alpha."""
     alphas = np.array([0.1, 0.2, 0.4])
-    means, errors = _share_rejected(calibration, alphas, N_DRAWS)
+    means, errors = _fraction_rejected(calibration, alphas, N_DRAWS)
     assert np.all(means <= alphas + 3 * errors)
     assert np.all(means >= alphas / 3)  # and not for want of power
 
@@ -211,5 +211,5 @@ def test_stratified_folds_void_the_level():
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", "The least populated", UserWarning)
         splitter = StratifiedKFold(5, shuffle=True, random_state=0)
-        means, errors = _share_rejected(splitter, alphas, 40)
+        means, errors = _fraction_rejected(splitter, alphas, 40)
     assert means[0] > 0.4 + 3 * errors[0]

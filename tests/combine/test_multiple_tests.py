@@ -262,7 +262,7 @@ def test_levels_against_fractions(alpha):
         ),
         (Storey(lam=1), r"'lam' parameter of Storey .* range \[0\.?0?, 1\.?0?\)"),
         (Storey(plus_one="yes"), "'plus_one' parameter of Storey .* Got 'yes' instead"),
-        (Vote(share=0), r"'share' parameter of Vote .* range \(0\.?0?, 1\.?0?\]"),
+        (Vote(fraction=0), r"'fraction' parameter of Vote .* range \(0\.?0?, 1\.?0?\]"),
     ],
     ids=repr,
 )

@@ -732,9 +732,9 @@ def test_as_a_cross_validation():
     splits = [split_nodes(y, classes, random_state=0) for classes in left]
     cv = [(split.train, split.test) for split in splits]
 
-    def share_known(estimator, X, y):
+    def fraction_known(estimator, X, y):
         return np.isin(y, estimator.classes_).mean()
 
-    shares = cross_val_score(LogisticRegression(), X, y, cv=cv, scoring=share_known)
+    shares = cross_val_score(LogisticRegression(), X, y, cv=cv, scoring=fraction_known)
     assert_allclose(shares, [1 - split.is_ood[split.test].mean() for split in splits])
     assert (shares < 1).all()

@@ -16,7 +16,7 @@ from scipy.stats import binom, multinomial, norm
 from skood.decision._base_rule import Linear
 from skood.decision._certified_path import sequence
 from skood.decision._distribution_shift import WeightedTest
-from skood.decision._ood_share import precision_pvalue, prior_from_counts
+from skood.decision._ood_fraction import precision_pvalue, prior_from_counts
 from skood.decision._path_certificates import _least_size
 from skood.decision._statements import StatementTest, TestedSamples
 from skood.exceptions import NotCertifiableError

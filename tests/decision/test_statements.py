@@ -16,7 +16,7 @@ from scipy.stats import binom
 import skood.rejection
 from skood.decision._certified_path import sequence
 from skood.decision._class_priors import solve_confusion
-from skood.decision._ood_share import precision_pvalue, prior_from_counts
+from skood.decision._ood_fraction import precision_pvalue, prior_from_counts
 from skood.decision._statements import TestedSamples
 from skood.exceptions import NotCertifiableError, SkoodWarning
 from skood.rejection import (

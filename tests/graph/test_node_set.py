@@ -440,12 +440,12 @@ def test_other_processes_read_it():
     nodes, y = make_ood_graph(20_000, n_features=8, return_X_y=True, random_state=0)
     parallel = joblib.Parallel(n_jobs=2, max_nbytes=1000)
     shares = parallel(
-        joblib.delayed(share_correct)(nodes, y, seed) for seed in range(2)
+        joblib.delayed(fraction_correct)(nodes, y, seed) for seed in range(2)
     )
-    assert shares == [share_correct(nodes, y, seed) for seed in range(2)]
+    assert shares == [fraction_correct(nodes, y, seed) for seed in range(2)]
 
 
-def share_correct(nodes, y, seed):
+def fraction_correct(nodes, y, seed):
     indices = np.random.RandomState(seed).permutation(len(y))[:1000]
     again = NodeSet((nodes.graph.X, nodes.adjacency))
     return GraphMean().fit(again[indices], y[indices]).score(again, y)

@@ -248,7 +248,7 @@ def test_restart_with_labels_that_wait(n_restarts):
 def test_labels_that_arrive_after_a_restart():
     """Samples before a restart are no evidence, whenever their labels arrive."""
     X, _ = _stream()
-    monitor = RateMonitor(Accepting(), "ood_share", 0.2)
+    monitor = RateMonitor(Accepting(), "ood_fraction", 0.2)
     audit = monitor.update(X[:100])
     monitor.restart()
     after = monitor.update(X[100:])
@@ -285,14 +285,14 @@ def _by_hand(quantity, X, y):
     return {
         "tpr": (accepted, is_id),
         "fpr": (accepted, ~is_id),
-        "ood_share": (~is_id, np.ones(len(y), dtype=bool)),
+        "ood_fraction": (~is_id, np.ones(len(y), dtype=bool)),
         "selective_risk": (y != X[:, 0], accepted & is_id),
         "precision": (is_id, accepted),
     }[quantity]
 
 
 @pytest.mark.parametrize(
-    "quantity", ["tpr", "fpr", "ood_share", "selective_risk", "precision"]
+    "quantity", ["tpr", "fpr", "ood_fraction", "selective_risk", "precision"]
 )
 def test_quantities(quantity):
     X, y = _stream()
@@ -354,7 +354,7 @@ def test_late_labels_in_any_order(tmp_path):
 def test_written_off():
     """A lost label is harmless to the alarm, and the interval covers both values."""
     X, y = _stream()
-    monitor = RateMonitor(Accepting(), "ood_share", 0.2, side="both")
+    monitor = RateMonitor(Accepting(), "ood_fraction", 0.2, side="both")
     audit = monitor.update(X)
     lost = audit.ids[::10]
     answered = np.setdiff1d(audit.ids, lost)
@@ -366,7 +366,7 @@ def test_written_off():
         x = (y == 7).astype(float)
         x[lost - 1] = value
         side = ("upper", "lower")[value]
-        twin = RateMonitor(None, "ood_share", 0.2, side)
+        twin = RateMonitor(None, "ood_fraction", 0.2, side)
         path = twin.update_values(x)[-1]
         capital = monitor.stage_.capitals[1 - value]  # lower, upper
         assert capital.log_martingale == pytest.approx(path, abs=1e-12)
@@ -380,7 +380,7 @@ def test_written_off():
 
 def test_max_delay():
     X, y = _stream(100)
-    monitor = RateMonitor(Accepting(), "ood_share", 0.2, max_delay=10)
+    monitor = RateMonitor(Accepting(), "ood_fraction", 0.2, max_delay=10)
     monitor.update(X[:50])
     assert monitor.n_audited_ == 39
     assert monitor.n_pending_ == 11

@@ -130,7 +130,7 @@ def test_nothing_is_accepted_if_rejection_is_free():
     assert clf.score(X_NEW, Y_NEW) == 0.0
     reasons = clf.reject_reason(X_NEW)
     assert (reasons.reason != "accepted").all()
-    assert_allclose(reasons.risk_share + reasons.ood_share, 1.0)
+    assert_allclose(reasons.risk_fraction + reasons.ood_fraction, 1.0)
 
 
 @pytest.fixture(scope="module")

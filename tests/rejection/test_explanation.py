@@ -59,17 +59,17 @@ def test_shares_equal_a_naive_loop(theta):
     accepted = point.accept(A_NEW, B_NEW)
     assert 0 < accepted.sum() < len(accepted)
     for i, (a, b) in enumerate(zip(A_NEW, B_NEW, strict=True)):
-        shares = reason.risk_share[i], reason.ood_share[i]
+        shares = reason.risk_fraction[i], reason.ood_fraction[i]
         if accepted[i]:
             assert reason.reason[i] == "accepted"
             assert shares == (0, 0)
             continue
         from_a = math.cos(theta) * (a - mean_a) / 2.0
         from_b = math.sin(theta) * (b - mean_b) / 0.5
-        ood_share = min(1, max(0, from_b / (from_a + from_b)))
-        assert_allclose(shares, (1 - ood_share, ood_share), atol=1e-9)
+        ood_fraction = min(1, max(0, from_b / (from_a + from_b)))
+        assert_allclose(shares, (1 - ood_fraction, ood_fraction), atol=1e-9)
         assert reason.reason[i] == NAMES[1 + (from_b > from_a)]
-    total = reason.risk_share + reason.ood_share
+    total = reason.risk_fraction + reason.ood_fraction
     assert_array_equal(total, np.where(accepted, 0.0, 1.0))
 
 
@@ -84,7 +84,7 @@ def test_equal_excess_is_uncertainty():
     point = OperatingPoint(theta=math.pi / 4, lam=0.0)
     reference = ScoreReference.of(point, np.zeros(3), np.zeros(3))
     reason = reference.explain(point, np.ones(1), np.ones(1))
-    assert (reason.reason[0], reason.ood_share[0]) == ("uncertain class", 0.5)
+    assert (reason.reason[0], reason.ood_fraction[0]) == ("uncertain class", 0.5)
 
 
 def test_single_score():
@@ -92,8 +92,8 @@ def test_single_score():
     reason = ScoreReference.of(point, A, None).explain(point, A_NEW, None)
     rejected = ~point.accept(A_NEW)
     assert_array_equal(reason.reason == "uncertain class", rejected)
-    assert_array_equal(reason.risk_share, rejected.astype(float))
-    assert_array_equal(reason.ood_share, 0)
+    assert_array_equal(reason.risk_fraction, rejected.astype(float))
+    assert_array_equal(reason.ood_fraction, 0)
     assert reason.ood_percentile is None
 
 
@@ -103,7 +103,9 @@ def test_a_reversed_score(theta):
     point = point_at(theta)
     reason = ScoreReference.of(point, A, B).explain(point, A_NEW, B_NEW)
     rejected = ~point.accept(A_NEW, B_NEW)
-    assert_array_equal(reason.risk_share + reason.ood_share, rejected.astype(float))
+    assert_array_equal(
+        reason.risk_fraction + reason.ood_fraction, rejected.astype(float)
+    )
     w_b = math.sin(theta)
     blamed = reason.reason == "out-of-distribution"
     assert blamed.any()
@@ -149,8 +151,8 @@ def test_infinite_scores_are_the_reason():
             np.array([0.0, inf, inf, inf]),
         )
         assert reason.reason.tolist() == [NAMES[1], NAMES[2], NAMES[1], NAMES[2]]
-        assert reason.ood_share.tolist() == [0, 1, 0.5, 1]
-        assert reason.risk_share.tolist() == [1, 0, 0.5, 0]
+        assert reason.ood_fraction.tolist() == [0, 1, 0.5, 1]
+        assert reason.risk_fraction.tolist() == [1, 0, 0.5, 0]
         assert reason.risk_percentile.tolist()[2:] == [100, 0]
 
 
@@ -160,7 +162,7 @@ def test_infinite_calibration_scores_do_not_spoil_the_mean():
     assert point.accept(a, b)[-1]
     with_inf = ScoreReference.of(point, a, b).explain(point, A_NEW, B_NEW)
     without = ScoreReference.of(point, A, B).explain(point, A_NEW, B_NEW)
-    assert_array_equal(with_inf.risk_share, without.risk_share)
+    assert_array_equal(with_inf.risk_fraction, without.risk_fraction)
 
 
 def test_only_infinite_scores_are_accepted():
@@ -168,7 +170,7 @@ def test_only_infinite_scores_are_accepted():
     point = OperatingPoint(theta=0.5, lam=-np.inf)
     reason = ScoreReference.of(point, a, b).explain(point, np.array([-5.0, 1.0]), b[:2])
     assert reason.reason.tolist() == ["uncertain class"] * 2
-    assert reason.risk_share.tolist() == [1, 1]
+    assert reason.risk_fraction.tolist() == [1, 1]
 
 
 def test_rounding_gives_no_nan():
@@ -180,7 +182,7 @@ def test_rounding_gives_no_nan():
     assert reference.typical[0] > lam
     new = np.full(1, np.nextafter(lam, 1))
     reason = reference.explain(point, new, None)
-    assert (reason.risk_share[0], reason.ood_share[0]) == (1, 0)
+    assert (reason.risk_fraction[0], reason.ood_fraction[0]) == (1, 0)
 
 
 # ------------------------------------------------------------- planted, from the top
@@ -252,7 +254,7 @@ def test_a_detector_may_be_certain():
     assert clf.predict(samples).tolist() == [1, -1, -1]
     reason = clf.reject_reason(samples)
     assert reason.reason.tolist() == [NAMES[0], NAMES[2], NAMES[2]]
-    assert reason.ood_share.tolist() == [0, 1, 1]
+    assert reason.ood_fraction.tolist() == [0, 1, 1]
 
 
 def test_makes_a_table():

@@ -74,8 +74,8 @@ def test_thresholds_of_groups_decide():
         assert CLF.predict(X_NEW[sample], SITE_NEW[sample]) == decisions[sample]
     reasons = CLF.reject_reason(X_NEW, groups=SITE_NEW)
     assert_array_equal(reasons.reason == "accepted", expected)
-    assert_allclose((reasons.risk_share + reasons.ood_share)[~expected], 1)
-    assert_allclose((reasons.risk_share + reasons.ood_share)[expected], 0)
+    assert_allclose((reasons.risk_fraction + reasons.ood_fraction)[~expected], 1)
+    assert_allclose((reasons.risk_fraction + reasons.ood_fraction)[expected], 0)
     sentences = CLF.explain(X_NEW[:9], groups=SITE_NEW[:9]).sentences
     accepted = [sentence.startswith("accepted as") for sentence in sentences]
     assert accepted == expected[:9].tolist()
@@ -104,7 +104,7 @@ def test_samples_of_other_groups_are_rejected():
     with pytest.warns(SkoodWarning):
         reasons = CLF.reject_reason(X_NEW, groups=sites)
     assert set(reasons.reason[:4]) == {"unknown group"}
-    assert not reasons.risk_share[:4].any() and not reasons.ood_share[:4].any()
+    assert not reasons.risk_fraction[:4].any() and not reasons.ood_fraction[:4].any()
     with pytest.warns(SkoodWarning):
         explanation = CLF.explain(X_NEW[:1], groups=sites[:1])
     assert "no threshold for the group" in explanation.sentences[0]
@@ -309,7 +309,7 @@ def test_two_thresholds_within_groups(thresholds, tmp_path):
     assert_array_equal(reasons.reason == "accepted", expected)
     far = (Y_NEW < 0) & ~expected
     assert np.mean(reasons.reason[far] == "out-of-distribution") > 0.9
-    assert_allclose((reasons.risk_share + reasons.ood_share)[~expected], 1)
+    assert_allclose((reasons.risk_fraction + reasons.ood_fraction)[~expected], 1)
     dump(clf, tmp_path / "clf.skops")
     assert_array_equal(load(tmp_path / "clf.skops").predict(X_NEW, **labels), decisions)
     text = str(clf.report(X_NEW, Y_NEW, groups=SITE_NEW))

@@ -206,7 +206,7 @@ def test_reason_of_a_rejection_by_the_cap():
         "uncertain class",
         "accepted",
     ]
-    assert reason.ood_share[0] == 1 and reason.risk_share[0] == 0
+    assert reason.ood_fraction[0] == 1 and reason.risk_fraction[0] == 0
 
 
 def test_region_of_a_cap_is_drawn():

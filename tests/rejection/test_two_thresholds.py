@@ -66,8 +66,8 @@ def test_reasons_are_the_excesses_over_each_threshold():
     over_b = np.maximum(b - point.ood_max / point.scales[1], 0)
     rejected = over_a + over_b > 0
     share = over_b[rejected] / (over_a + over_b)[rejected]
-    assert_allclose(reason.ood_share[rejected], share)
-    assert_array_equal(reason.ood_share[~rejected], 0)
+    assert_allclose(reason.ood_fraction[rejected], share)
+    assert_array_equal(reason.ood_fraction[~rejected], 0)
     assert_array_equal(
         reason.reason[rejected],
         np.where(share > 0.5, "out-of-distribution", "uncertain class"),

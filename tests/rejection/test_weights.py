@@ -89,7 +89,7 @@ def test_whole_weights_are_repeated_samples(solver):
     if solver != "bnb":  # ties of the objective are resolved alike
         np.testing.assert_allclose(clf.lambda_, expected.lambda_, rtol=1e-9)
         reason, other = clf.reject_reason(X), expected.reject_reason(X)
-        for name in ("risk_percentile", "ood_percentile", "ood_share"):
+        for name in ("risk_percentile", "ood_percentile", "ood_fraction"):
             np.testing.assert_allclose(reason[name], other[name], rtol=0, atol=1e-9)
     assert clf.score(X, y, sample_weight=weight) == pytest.approx(clf.score(*repeated))
     report = clf.report(X, y, sample_weight=weight, ood_prior=0.2)

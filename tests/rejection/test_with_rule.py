@@ -60,7 +60,7 @@ def test_equals_a_fit_on_frozen_parts(rule, risk_detector):
     assert (new.theta_, new.lambda_) == (same.theta_, same.lambda_)
     assert_array_equal(new.predict(X_NEW), same.predict(X_NEW))
     assert_array_equal(
-        new.reject_reason(X_NEW).ood_share, same.reject_reason(X_NEW).ood_share
+        new.reject_reason(X_NEW).ood_fraction, same.reject_reason(X_NEW).ood_fraction
     )
     again = clone(new).fit(X_CAL, Y_CAL)  # the parts are frozen
     assert astuple(again.operating_point_) == astuple(new.operating_point_)

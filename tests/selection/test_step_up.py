@@ -36,8 +36,8 @@ def test_ties():
 @pytest.mark.parametrize("kind", ["storey", "quantile"])
 def test_estimates(kind):
     arguments, expected = vector(f"S-{kind}")
-    name = "lam" if kind == "storey" else "share"
-    for value in arguments[name]:
+    name = "lam" if kind == "storey" else "fraction"
+    for value in arguments["share" if kind == "quantile" else name]:
         procedure = StepUp(kind, **{name: value})
         n_id = expected["m0"][str(value)]
         actual = procedure.n_id(arguments["p"], 19)
@@ -106,7 +106,7 @@ def test_equals_other_libraries(rng):
 
 def test_qvalues_are_the_smallest_levels(rng):
     p = rng.integers(1, 60, 40) / 100
-    for procedure in (StepUp(), StepUp("storey"), StepUp("quantile", share=0.8)):
+    for procedure in (StepUp(), StepUp("storey"), StepUp("quantile", fraction=0.8)):
         q = procedure.qvalues(p, 99)
         for j in np.flatnonzero(q < 1):
             assert procedure.selected(p, 99, q[j])[j]
@@ -193,7 +193,7 @@ def test_few_samples():
     # all calibration scores are equal: nothing is selected, and nothing divides by 0
     tied = select_novelties(conformal_pvalues(np.zeros(5), np.zeros(20)), 20)
     assert tied.n_selected == 0
-    everything = StepUp("quantile", share=1.0)
+    everything = StepUp("quantile", fraction=1.0)
     assert np.isinf(select_novelties([1.0, 0.1], 9, 0.5, everything).qvalues).all()
 
 
