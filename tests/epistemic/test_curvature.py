@@ -86,6 +86,15 @@ def _dense(kind, features, weights):
     return np.diag(np.diag(full)) if kind == "diag" else full
 
 
+@pytest.mark.parametrize("n_outputs, width", [(1, 3), (2, 8), (4, 21)])
+def test_full_of_grams_of_pairs_of_outputs(n_outputs, width):
+    """Blocks of features, of which the last is smaller, and a symmetric H."""
+    features, weights, _ = _problem(n_outputs, 30, width)
+    curvature = _curvature("full", features, weights, parts=3)
+    H = (curvature.vectors * curvature.eigenvalues) @ curvature.vectors.T
+    assert_allclose(H, _dense("full", features, weights), rtol=1e-12, atol=1e-12)
+
+
 @pytest.mark.parametrize("n_outputs", [1, 2, 3])
 def test_full_is_the_hessian_of_the_posterior(n_outputs):
     """Of the negative log posterior over the flattened head, by autograd."""

@@ -11,6 +11,7 @@ eigenvalues, so that computations with H + τI are cheap for any prior precision
 # Authors: The skood developers
 # SPDX-License-Identifier: BSD-3-Clause
 
+import math
 from collections.abc import Callable
 from functools import partial
 
@@ -29,6 +30,9 @@ from skood.utils._torch import row_chunks, to_tensor
 
 # Smaller curvatures and weights count as zero.
 _LEAST = 1e-200
+
+# Features whose products with all others and with all pairs of outputs are one matrix.
+_BLOCK = 8
 
 # Maximum size in bytes of a matrix for the computation of eigenvectors.
 _MATRIX_BYTES = 4 * 2**30
@@ -281,21 +285,43 @@ class DenseCurvature(Curvature):
 class Full(DenseCurvature):
     """Full H, a square matrix over all weights of the head."""
 
-    def __init__(self, total, *, n_samples):
-        values, self.vectors, _ = symmetric_eigh(total)
+    def __init__(self, *grams, n_samples):
+        values, self.vectors, _ = symmetric_eigh(self.matrix(*grams))
         self.eigenvalues = np.maximum(values, 0)
 
     @staticmethod
+    def matrix(*grams):
+        """Return H from sums over samples."""
+        n_pairs, width = grams[0].shape[1:]
+        n_outputs = (math.isqrt(8 * n_pairs + 1) - 1) // 2
+        first, second = np.triu_indices(n_outputs)
+        total = np.empty((n_outputs, width, n_outputs, width))
+        for start, gram in zip(range(0, width, _BLOCK), grams, strict=True):
+            rows, others = slice(start, start + len(gram)), slice(start, None)
+            for k, m in ((first, second), (second, first)):
+                total[k, others, m, rows] = gram.transpose(1, 2, 0)
+                total[k, rows, m, others] = gram.transpose(1, 0, 2)
+        return total.reshape(n_outputs * width, -1)
+
+    @staticmethod
     def sums(features, logits, n_outputs):
+        """Return Grams of pairs of outputs k <= m: blocks of features, pairs, features.
+
+        They are symmetric in the features, and G in the outputs.
+        """
         p, others = _output_probabilities(logits, n_outputs)
-        stacked = (p[:, :, None] * features[:, None]).flatten(1)
-        total = -stacked.T @ stacked
-        width = features.shape[1]
-        for k in range(n_outputs):
-            block = slice(k * width, (k + 1) * width)
-            weighted = (p[:, k] * others[:, k])[:, None] * features
-            total[block, block] = features.T @ weighted
-        return (total,)
+        first, second = torch.triu_indices(n_outputs, n_outputs, device=p.device)
+        curvatures = torch.where(
+            first == second,
+            p[:, first] * others[:, second],
+            -p[:, first] * p[:, second],
+        )
+        grams = []
+        for start in range(0, features.shape[1], _BLOCK):
+            block = features[:, start : start + _BLOCK, None] * curvatures[:, None]
+            gram = block.flatten(1).T @ features[:, start:]
+            grams.append(gram.unflatten(0, block.shape[1:]))
+        return tuple(grams)
 
     def _scaled(self, features, precision):
         half = to_tensor(self.vectors, features.device)

@@ -473,7 +473,8 @@ class HeadPosterior:
     def hessian(self, weights):
         """Return the Hessian (C * D, C * D) of L at weights (C * D,)."""
         logits = self.features @ weights.view(self.n_classes, -1).T
-        (total,) = Full.sums(self.features, logits, self.n_classes)
+        grams = Full.sums(self.features, logits, self.n_classes)
+        total = to_tensor(Full.matrix(*map(to_numpy, grams)), logits.device)
         total.diagonal().add_(self.precision)
         return total
 
