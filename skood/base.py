@@ -8,7 +8,7 @@ from abc import ABCMeta, abstractmethod
 from contextlib import contextmanager
 from inspect import signature
 from numbers import Integral, Real
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from sklearn.base import OutlierMixin, is_regressor
@@ -114,6 +114,10 @@ class BaseDetector(OutlierMixin, SkoodEstimator, metaclass=ABCMeta):
     # Whether samples or features may be NaN.
     _allows_nan: Any = False
 
+    # Whether the detector learns from the training samples, besides the estimator that
+    # it may fit, so that their scores differ from scores of new samples.
+    _learns: ClassVar[bool] = True
+
     def __init__(self, *, contamination=0.05, ood_label=-1):
         self.contamination = contamination
         self.ood_label = ood_label
@@ -168,7 +172,7 @@ class BaseDetector(OutlierMixin, SkoodEstimator, metaclass=ABCMeta):
 
     def _store_keys(self, X):
         """Store keys of training samples, for `warn_of_training_samples`."""
-        if self._depends_on_samples:
+        if self._learns or self._fits_parts:  # else no score depends on the samples
             self._training_keys = stored_keys(X)
 
     @property
@@ -176,11 +180,6 @@ class BaseDetector(OutlierMixin, SkoodEstimator, metaclass=ABCMeta):
         """Return whether the detector fits an estimator, which is not frozen."""
         parts = self._fitted_parts().values()
         return not all(isinstance(estimator, FrozenEstimator) for estimator in parts)
-
-    @property
-    def _depends_on_samples(self):
-        """Return whether scores depend on the samples of the fit."""
-        return getattr(self, "_learns", True) or self._fits_parts
 
     def _check_takes_weight(self):
         """Raise if sample weights are not supported."""
@@ -623,7 +622,7 @@ class UncertaintyDetector(BaseDetector):
         "component": [StrOptions({"total", "aleatoric", "epistemic"})],
     }
 
-    _depends_on_samples = BaseDetector._fits_parts
+    _learns = False
 
     def __init__(
         self, estimator, *, component="epistemic", contamination=0.05, ood_label=-1

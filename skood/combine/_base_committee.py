@@ -89,7 +89,7 @@ class BaseCommittee(_BaseComposition, BaseDetector):
         "ood_label": [Integral, str],
     }
 
-    _depends_on_samples = BaseDetector._fits_parts
+    _learns = False
 
     # Candidates of a search share them, see `DetectorEnsemble.__skood_share__`.
     _in_parallel: Any = staticmethod(in_parallel)

@@ -116,7 +116,7 @@ class ODIN(NetworkDetector):
         "scale": ["array-like", None],
     }
 
-    _depends_on_samples = NetworkDetector._fits_parts
+    _learns = False
 
     def __init__(
         self,

@@ -119,7 +119,7 @@ class RankFeat(NetworkDetector):
         "temperature": [Interval(Real, 0, None, closed="neither")],
     }
 
-    _depends_on_samples = NetworkDetector._fits_parts
+    _learns = False
 
     def __init__(
         self,

@@ -275,7 +275,7 @@ class Propagation(BaseDetector):
         "estimator": [HasMethods(["fit", "score_samples"])],
     }
 
-    _depends_on_samples = BaseDetector._fits_parts
+    _learns = False
 
     def __init__(
         self,
@@ -316,8 +316,8 @@ class Propagation(BaseDetector):
         while isinstance(inner, Pipeline):
             inner = inner[-1]
         fits_network = not is_fixed(getattr(inner, "estimator", None))
-        learns = fits_network or getattr(inner, "_learns", True)
-        if is_fixed(self.estimator) or not learns:
+        is_function = hasattr(inner, "_score_outputs") and not inner._learns
+        if is_fixed(self.estimator) or (is_function and not fits_network):
             return weighted(self._score(X), sample_weight)
         folds = NETWORK_FOLDS if fits_network else None
         return self._scores_of_refits(

@@ -140,7 +140,8 @@ class NoveltySelector(BaseCommittee):
     Notes
     -----
     To find OOD samples that are a fraction :math:`\pi` of the batch, about
-    :math:`3 / (\alpha \pi)` held-out samples are needed.
+    :math:`3 / (\alpha \pi)` held-out samples are needed. The false discovery rate is
+    bounded for new samples, not for the training samples.
 
     References
     ----------
@@ -276,7 +277,8 @@ class NoveltySelector(BaseCommittee):
     def _calibrate(self, X, folds, scores, rng):
         self._held_out = list(map(Fold.repeated, folds, scores))
         self.procedure_ = clone(self._as_part("procedure", self.procedure), safe=False)
-        if self._uses_samples():
+        self._samples = None
+        if getattr(self.choice_, "classifier", None) is not None:
             held_out = folds[0].repeated(folds[0].held_out)
             self._samples = as_matrix(take_rows(X, held_out))
         self._ranks = SplitRanks.of(self._held_out, self._is_cross)
@@ -300,9 +302,6 @@ class NoveltySelector(BaseCommittee):
                 f"are at least 1/{n + 1}, too large for alpha={alpha:g}. Hold out more "
                 "samples."
             )
-
-    def _uses_samples(self):
-        return getattr(self.choice_, "classifier", None) is not None
 
     def _score(self, X):
         return self._ranks.log_pvalues(self._member_scores(X))
@@ -396,7 +395,7 @@ class NoveltySelector(BaseCommittee):
                 selection, detector=np.full(len(p), next(iter(self.named_detectors_)))
             )
         test, calibration = scores[0], self._held_out[0]
-        if self._uses_samples():
+        if self._samples is not None:
             test, calibration, names = as_matrix(X), self._samples, None
         options = {} if self._delta is None else {"delta": self._delta}
         options |= {"names": names, "random_state": self._seed}
@@ -471,31 +470,6 @@ class NoveltySelector(BaseCommittee):
         for j, name in enumerate(self.named_detectors_):
             columns[f"rejects_{name}"] = batch.selected & (P[:, j] <= level)
         return pd.DataFrame(columns, index=X.index if hasattr(X, "iloc") else None)
-
-    def fit_predict(self, X, y=None, sample_weight=None):
-        """Fit, then predict the training samples, each alone.
-
-        To select the OOD samples of a batch call `select`: its false discovery rate is
-        bounded for new samples, not for the training samples.
-
-        Parameters
-        ----------
-        X : array-like of shape (n_samples, n_features)
-            Training data.
-
-        y : array-like of shape (n_samples,), default=None
-            Class labels; samples labeled `ood_label` are excluded from the fit, but are
-            predicted.
-
-        sample_weight : array-like of shape (n_samples,), default=None
-            Weights in the fit, see `fit`.
-
-        Returns
-        -------
-        is_inlier : ndarray of shape (n_samples,), dtype int
-            +1 for ID, -1 for OOD samples.
-        """
-        return super().fit_predict(X, y, sample_weight)
 
 
 @stored

@@ -142,7 +142,40 @@ class Selection:
 _checked = fit_context(prefer_skip_nested_validation=True)
 
 
-class StepUp(SkoodEstimator):
+class _BaseStepUp(SkoodEstimator):
+    """Base class of procedures that implement ``_levels(ranks, n)``, as `step_up`."""
+
+    @_checked
+    def selected(self, pvalues, n_calibration, alpha=0.1):
+        """Return which samples are selected as OOD.
+
+        Parameters
+        ----------
+        pvalues : array-like of shape (n_samples,)
+            Conformal p-values of the batch, small = OOD.
+
+        n_calibration : int
+            Number n of calibration samples that the p-values refer to.
+
+        alpha : float, default=0.1
+            The level of the false discovery rate, in (0, 1).
+
+        Returns
+        -------
+        selected : ndarray of shape (n_samples,), dtype bool
+            True for selected samples. Equal p-values are selected together.
+
+        Raises
+        ------
+        TypeError, ValueError
+            If an argument or parameter is invalid.
+        """
+        alpha = check_level(alpha)
+        ranks = check_pvalues(pvalues, n_calibration=n_calibration)
+        return self._levels(ranks, n_calibration)[ranks] <= loosened(alpha)
+
+
+class StepUp(_BaseStepUp):
     r"""Step-up procedure on conformal p-values, of a batch of samples.
 
     With the p-values :math:`p_{(1)} \le \dots \le p_{(m)}` of a batch, the samples with
@@ -225,35 +258,6 @@ class StepUp(SkoodEstimator):
         self.fraction = fraction
 
     @_checked
-    def selected(self, pvalues, n_calibration, alpha=0.1):
-        """Return which samples are selected as OOD.
-
-        Parameters
-        ----------
-        pvalues : array-like of shape (n_samples,)
-            Conformal p-values of the batch, small = OOD.
-
-        n_calibration : int
-            Number n of calibration samples that the p-values refer to.
-
-        alpha : float, default=0.1
-            The level of the false discovery rate, in (0, 1).
-
-        Returns
-        -------
-        selected : ndarray of shape (n_samples,), dtype bool
-            True for selected samples. Equal p-values are selected together.
-
-        Raises
-        ------
-        TypeError, ValueError
-            If an argument or parameter is invalid.
-        """
-        alpha = check_level(alpha)
-        ranks = check_pvalues(pvalues, n_calibration=n_calibration)
-        return self._levels(ranks, n_calibration)[ranks] <= loosened(alpha)
-
-    @_checked
     def qvalues(self, pvalues, n_calibration):
         r"""Return the smallest level at which each sample is selected.
 
@@ -323,7 +327,7 @@ class StepUp(SkoodEstimator):
         return step_up(ranks, values, self._n_id(ranks, n))
 
 
-class ConditionalStepUp(SkoodEstimator):
+class ConditionalStepUp(_BaseStepUp):
     r"""Benjamini-Hochberg procedure that holds given the calibration samples.
 
     The false discovery rate of `StepUp` is a mean over calibration sets: for a given
@@ -385,36 +389,6 @@ class ConditionalStepUp(SkoodEstimator):
         self.band = band
 
     @_checked
-    def selected(self, pvalues, n_calibration, alpha=0.1):
-        """Return which samples are selected as OOD.
-
-        Parameters
-        ----------
-        pvalues : array-like of shape (n_samples,)
-            Conformal p-values of the batch, small = OOD.
-
-        n_calibration : int
-            Number n of calibration samples that the p-values refer to.
-
-        alpha : float, default=0.1
-            The level of the false discovery rate, in (0, 1).
-
-        Returns
-        -------
-        selected : ndarray of shape (n_samples,), dtype bool
-            True for selected samples. Equal p-values are selected together.
-
-        Raises
-        ------
-        TypeError, ValueError
-            If an argument or parameter is invalid.
-        """
-        alpha = check_level(alpha)
-        ranks = check_pvalues(pvalues, n_calibration=n_calibration)
-        levels = step_up(ranks, self._band(n_calibration), float(len(ranks)))
-        return levels[ranks] <= loosened(alpha)
-
-    @_checked
     def pvalues(self, pvalues, n_calibration):
         """Return the p-values that hold given the calibration samples.
 
@@ -438,6 +412,9 @@ class ConditionalStepUp(SkoodEstimator):
         """
         ranks = check_pvalues(pvalues, n_calibration=n_calibration)
         return self._band(n_calibration)[ranks]
+
+    def _levels(self, ranks, n):
+        return step_up(ranks, self._band(n), float(len(ranks)))
 
     def _band(self, n):
         band = simes_band if self.band == "simes" else local_band

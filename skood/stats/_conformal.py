@@ -15,7 +15,7 @@ from skood.utils._parallel import map_chunks
 from skood.utils._param_validation import Interval, StrOptions, validate_params
 from skood.utils._scores import check_scores
 from skood.utils._stored import stored
-from skood.utils._ties import loosened, tie_scale, tolerance
+from skood.utils._ties import loosened, tie_scale_of_ranked, tolerance
 from skood.utils._torch import row_chunks
 from skood.utils._warnings import warn
 
@@ -316,7 +316,7 @@ class Calibration:
     def of(cls, scores):
         """Calibrate on scores of shape (n_calibration, n_members)."""
         scores = sorted_calibration(scores)
-        return cls(scores, np.transpose([tie_scale(column) for column in scores.T]))
+        return cls(scores, np.transpose([*map(tie_scale_of_ranked, scores.T)]))
 
     def __len__(self):
         return len(self.scores)

@@ -277,7 +277,7 @@ def _failures_of_scikit_learn(estimator):
         required = get_tags(estimator).target_tags.required
         if required or getattr(estimator, "per_class", False):
             failures.update(dict.fromkeys(_OUTLIERS, _NEEDS_Y))
-        elif getattr(scorer, "_learns", False):
+        elif hasattr(scorer, "_score_outputs") and scorer._learns:
             failures.update(dict.fromkeys(_OUTLIERS, _NEW_SAMPLES))
         failures.update(_failures_of_weights(estimator))
     if takes_logits(estimator):

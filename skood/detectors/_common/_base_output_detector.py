@@ -128,10 +128,6 @@ class OutputDetector(BaseDetector):
     # Whether scores of features need no large matrix product.
     _elementwise: ClassVar[bool] = False
 
-    # Whether the detector learns from the training samples, besides the classifier, so
-    # that their scores differ from scores of new samples.
-    _learns: ClassVar[bool] = True
-
     # Number of cross-validation folds that the detector is refitted on for the
     # threshold. None: 20 for fewer than 1,000 samples, else 10.
     _n_folds: ClassVar[int | None] = None
@@ -201,7 +197,10 @@ class OutputDetector(BaseDetector):
                 X = in_memory(X)
             self.estimator_ = self._fit_estimator(X, y, sample_weight)
         samples, weight = X, sample_weight
-        if self._runs_on_few(X):
+        # only samples for the threshold need outputs, unless other detectors share them
+        on_few = not (self._learns or self.estimator is None or is_lazy(X))
+        on_few = on_few and make_network(self.estimator_).memory is None
+        if on_few:
             drawn, weight = drawn_in_order(n_rows(X), sample_weight)
             if len(drawn) < n_rows(X) or weight is not sample_weight:
                 samples = take_rows(X, drawn)
@@ -219,18 +218,9 @@ class OutputDetector(BaseDetector):
             self._fit_outputs(outputs, y)
         fits_head = self.estimator is None and self._fits_head
         if fits_head or (self.estimator is not None and not is_fixed(self.estimator)):
-            return self._refitted_scores(X, y, sample_weight)
+            return self._refitted_scores(X, y, sample_weight, on_few)
         with few_threads:
             return self._training_scores(outputs, y)
-
-    def _runs_on_few(self, X):
-        """Return whether only samples for the threshold need the classifier's outputs.
-
-        Not where other detectors share the outputs of all samples.
-        """
-        if self._learns or self.estimator is None or is_lazy(X):
-            return False
-        return make_network(self.estimator_).memory is None
 
     def _fit_estimator(self, X, y, sample_weight=None):
         """Fit the classifier; store the names of columns if the classifier does not."""
@@ -520,8 +510,11 @@ class OutputDetector(BaseDetector):
             return None
         return scores
 
-    def _refitted_scores(self, X, y, sample_weight):
-        """Return training scores, each from a classifier and a fit without it."""
+    def _refitted_scores(self, X, y, sample_weight, on_few):
+        """Return training scores, each from a classifier and a fit without it.
+
+        `on_few`: other samples do not matter, and their outputs are not computed.
+        """
         keys = SampleKeys(X)
 
         def fit(other, X, y, sample_weight):
@@ -533,7 +526,7 @@ class OutputDetector(BaseDetector):
                 )
 
         def score(other, left_out, copy_weights):
-            if self._runs_on_few(X):
+            if on_few:
                 outputs = other._all_outputs(take_rows(X, left_out))
                 other._fit_outputs(outputs, y)
                 return weighted(other._scores(outputs), copy_weights)
