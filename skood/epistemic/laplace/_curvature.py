@@ -149,13 +149,6 @@ class Curvature:
 
     eigenvalues: np.ndarray
 
-    @classmethod
-    def of(cls, state):
-        """Return the curvature from its stored ``vars``."""
-        curvature = cls.__new__(cls)
-        vars(curvature).update(state)
-        return curvature
-
     def scales(self, precision, device):
         """Return standard deviations along the eigenvectors, as a tensor."""
         return to_tensor(1 / np.sqrt(self.eigenvalues + precision), device)

@@ -440,6 +440,13 @@ class Laplace(BaseMembers):
             log_likelihood, h, square_norm, self.prior_precision_
         )
 
+    @property
+    def _curvature(self):
+        """Return the form of H from its stored arrays."""
+        curvature = object.__new__(_KINDS[self._form])
+        vars(curvature).update(self._arrays)
+        return curvature
+
     def _accumulate(self, layers, samples, codes):
         """Return curvature of the loss and log-likelihood of the training samples."""
         is_wide = isinstance(layers, Linearized)
@@ -465,8 +472,7 @@ class Laplace(BaseMembers):
 
     def _draws(self, weights):
         """Yield changes of the weights, the same in each call, in parts."""
-        rng = np.random.default_rng(self._seed)
-        curvature = _KINDS[self._form].of(self._arrays)
+        rng, curvature = np.random.default_rng(self._seed), self._curvature
         for chunk in row_chunks(self.n_samples, 8 * weights.numel(), _DRAW_BYTES):
             normals = rng.standard_normal((chunk.stop - chunk.start, *weights.shape))
             on_device = torch.from_numpy(normals).to(weights.device)
@@ -492,7 +498,7 @@ class Laplace(BaseMembers):
         if self.predictive == "mc":
             return super()._mixture_proba(X)
         # the covariances of single samples would take too long
-        curvature, n_classes = _KINDS[self._form].of(self._arrays), len(self.classes_)
+        curvature, n_classes = self._curvature, len(self.classes_)
         has_many_classes = (
             self.predictive == "mean_field"
             and isinstance(curvature, Kronecker)
