@@ -193,7 +193,7 @@ class BaseTorchEstimator(SkoodEstimator):
         ):
             with np.errstate(over="ignore"):
                 array = X.astype(np.float32, copy=False)
-            if X.dtype.kind == "f" and is_float_matrix(array):  # for small calls
+            if is_float_matrix(array):  # for small calls
                 return array
         if is_tensor(X):
             array = check_tensor(X)

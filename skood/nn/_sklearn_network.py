@@ -18,13 +18,12 @@ from skood.nn._network import Layers, Network
 from skood.nn._outputs import (
     LaterLogits,
     NetworkOutputs,
-    linear_logits,
     symmetric_head,
     symmetric_logits,
 )
 from skood.utils._array_api import cast_once, numpy_dtype, sent_once
 from skood.utils._batches import loaded, loaded_blocks
-from skood.utils._input import is_as_fitted, is_float_matrix, new_samples
+from skood.utils._input import is_float_matrix, is_shaped_as_fitted, new_samples
 from skood.utils._linalg import check_no_overflow
 from skood.utils._optional import is_instance
 from skood.utils._parallel import one_thread
@@ -124,8 +123,8 @@ class ArrayNetwork(Network):
             for (network, needs), (features, logits) in zip(
                 wanted, arrays, strict=True
             ):
-                if on_host and logits is not None:
-                    logits = _finite(logits, "logits")
+                if on_host and logits is not None and not is_float_matrix(logits):
+                    logits = self._finite_logits(block, logits)
                 head = network._head() if "head" in needs else None
                 results.append(NetworkOutputs(features, logits, head))
             yield results
@@ -162,6 +161,10 @@ class ArrayNetwork(Network):
     @abstractmethod
     def _arrays(self, X, wanted):
         """Return (finite) features and logits per reader, None if not requested."""
+
+    def _finite_logits(self, X, logits):
+        """Return the logits of `X`; raise for NaN and infinity."""
+        return _finite(logits, "logits")
 
     def _head(self):
         name = type(self.estimator).__name__
@@ -356,9 +359,12 @@ class LinearNetwork(InputNetwork, LayeredNetwork):
 
     def _logits(self, X):
         if self._is_product() and (
-            self.is_validated or is_as_fitted(self.estimator, X)
+            self.is_validated or is_shaped_as_fitted(self.estimator, X)
         ):
-            return self._product(X)
+            return self._product(X)  # `_finite_logits` checks X: one pass less
+        return self._estimator_logits(X)
+
+    def _estimator_logits(self, X):
         if hasattr(self.estimator, "predict_logits"):
             return self.estimator.predict_logits(X)
         return symmetric_logits(self.estimator.decision_function(X))
@@ -367,6 +373,11 @@ class LinearNetwork(InputNetwork, LayeredNetwork):
         if self._is_product():
             return self._product(samples)
         return super()._logits_of(samples, X)
+
+    def _finite_logits(self, X, logits):
+        """Raise for `X` first, as the estimator does: its logits are not finite."""
+        with np.errstate(over="ignore", invalid="ignore"):
+            return super()._finite_logits(X, self._estimator_logits(X))
 
     @cached_property
     def coef(self):
@@ -379,11 +390,11 @@ class LinearNetwork(InputNetwork, LayeredNetwork):
         return self.estimator.intercept_
 
     def _product(self, samples):
-        """Return the logits of samples that have been checked, from the weights."""
+        """Return the logits from the weights, not finite if a sample is not."""
         coef, intercept = self.coef, self.intercept
         if hasattr(self.estimator, "predict_logits"):
-            return linear_logits(samples, coef, intercept)
-        # overflow is reported as not finite
+            coef = coef.astype(samples.dtype, copy=False)
+            intercept = intercept.astype(samples.dtype, copy=False)
         size = samples.shape[0] * coef.size
         with np.errstate(over="ignore", invalid="ignore"), one_thread(size):
             return symmetric_logits(samples @ coef.T + intercept)
@@ -391,12 +402,14 @@ class LinearNetwork(InputNetwork, LayeredNetwork):
     def later_logits(self, features):
         if self.memory is not None or not self._is_product():
             return None
-        n_classes = len(self.estimator.classes_)
-        return LaterLogits(
-            features,
-            lambda samples: _finite(self._product(samples), "logits"),
-            n_classes,
-        )
+
+        def logits_of(samples):
+            logits = self._product(samples)
+            if is_float_matrix(logits):
+                return logits
+            return self._finite_logits(samples, logits)
+
+        return LaterLogits(features, logits_of, len(self.estimator.classes_))
 
     def _is_product(self):
         """Return whether the logits are known to be a product with the weights."""

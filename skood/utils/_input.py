@@ -117,10 +117,12 @@ def is_as_fitted(estimator, X):
 
 
 def is_shaped_as_fitted(estimator, X):
-    """Return whether `X` is a plain matrix with the features of a fit without names."""
+    """Return whether `X` is as for `is_as_fitted`, though perhaps not finite."""
     return (
         type(X) is np.ndarray
         and X.ndim == 2
+        and X.dtype in _FLOATS
+        and X.size > 0
         and X.shape[1] == getattr(estimator, "n_features_in_", None)
         and getattr(estimator, "feature_names_in_", None) is None
     )

@@ -411,6 +411,51 @@ def test_nan_logits_raise():
         read(clf, X, {"logits"})
 
 
+@pytest.mark.parametrize("row", [0, -1])
+@pytest.mark.parametrize("n_samples", [1, 2, 300])
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("n_classes", [2, 3])
+def test_finiteness_is_tested_on_logits(n_classes, dtype, n_samples, row):
+    """Also of a feature without weights, and errors name what is not finite."""
+    rng = np.random.default_rng(0)
+    W, b = rng.normal(size=(n_classes, 5)), rng.normal(size=n_classes)
+    W[:, 2] = 0.0
+    X, y = rng.normal(size=(60, 5)), np.arange(60) % n_classes
+    linear = LogisticRegression().fit(X, y)
+    linear.coef_[:, 2] = 0.0
+    queries = rng.normal(size=(n_samples, 5)).astype(dtype)
+    layouts = (np.copy, lambda Q: Q.copy("F"), lambda Q: Q.repeat(2, 1)[:, ::2])
+    head = LinearHead(W, b).fit(X, y)
+    for estimator in (head, linear):
+        margins = estimator.decision_function(queries)
+        logits = read(estimator, queries, {"logits"}).logits
+        if n_classes == 2:
+            assert_array_equal(logits[:, 1] - logits[:, 0], margins)
+        else:
+            assert_array_equal(logits, margins)
+        for value, layout in zip([np.nan, np.inf, -np.inf], layouts, strict=True):
+            wrong = layout(queries)
+            wrong[row, 2] = value
+            with pytest.raises(ValueError, match=r"Input X contains (NaN|infinity)"):
+                read(estimator, wrong, {"logits"})
+    large = queries.copy()
+    large[row] = np.finfo(dtype).max
+    with pytest.raises(ValueError, match="A logit overflows float64"):
+        read(LinearHead(np.ones_like(W), b).fit(X, y), large, {"logits"})
+    linear.coef_[:] = 1.0
+    if dtype == np.float64:
+        with pytest.raises(ValueError, match="Input logits contains infinity"):
+            read(linear, large, {"logits"})
+    else:  # whose sums do not overflow in float64
+        assert np.isfinite(read(linear, large, {"logits"}).logits).all()
+
+
+def test_sum_of_finite_logits_may_overflow():
+    head = LinearHead(1e308 * np.eye(2), np.zeros(2))
+    logits = read(head, np.ones((3, 2)), {"logits"}).logits
+    assert_array_equal(logits, np.full((3, 2), 1e308))
+
+
 def test_joined_and_cut_outputs():
     from skood.nn._outputs import NetworkOutputs, concatenate
 
