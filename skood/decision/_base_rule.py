@@ -331,6 +331,20 @@ class BaseRule(SkoodEstimator, metaclass=ABCMeta):
         return np.divide(E, N, out=objective, where=N > 0)[()]
 
 
+class Rebounded(BaseRule):
+    """A rule with other bounds, and the same objective."""
+
+    def __init__(self, rule, bounded):
+        self.rule = rule
+        self.bounded = bounded
+
+    def rates(self):
+        return self.bounded
+
+    def cost(self):
+        return self.rule.cost()
+
+
 def _can_break(rate):
     """Return whether a bound is broken by some rates in [0, 1]."""
     least = max(rate.id, 0.0) + max(rate.ood, 0.0) + rate.constant

@@ -112,9 +112,7 @@ def boundary_acceptance(g_id, g_ood, rule, mu, *, weights_id=None, weights_ood=N
     feasible = np.interp(high, np.arange(len(fpr)), fpr) <= rule.fpr_max + GUARD
     if float(mu) > 0 and feasible:
         low, high = _highest_window(tpr, fpr, rule)
-    return Bunch(
-        **_window(g, low, high), **_rates(tpr, fpr, low, high), feasible=feasible
-    )
+    return Bunch(**_window(g, tpr, fpr, low, high), feasible=feasible)
 
 
 def _atoms(g_id, g_ood, weights_id, weights_ood):
@@ -184,22 +182,19 @@ def _last_below(cumulative, level):
     return k - 1 + min(max((level - below) / (above - below), 0.0), 1.0)
 
 
-def _window(g, low, high):
-    """Return the window from positions: thresholds and acceptance probabilities."""
+def _window(g, tpr, fpr, low, high):
+    """Return the window between positions: ends, acceptance there, and masses."""
     first, last = min(int(low), len(g) - 1), max(int(np.ceil(high)) - 1, 0)
     chi1, chi2 = 1.0 - (low - first), high - last
     if first == last:
         chi1 = chi2 = high - low
+    positions = np.arange(len(tpr))
+    rates = [np.diff(np.interp([low, high], positions, m))[0] for m in (tpr, fpr)]
     return {
         "gamma1": float(g[first]),
         "gamma2": float(g[last]),
         "chi1": float(chi1),
         "chi2": float(chi2),
+        "tpr": float(rates[0]),
+        "fpr": float(rates[1]),
     }
-
-
-def _rates(tpr, fpr, low, high):
-    """Return the masses between two positions."""
-    positions = np.arange(len(tpr))
-    rates = [np.diff(np.interp([low, high], positions, m))[0] for m in (tpr, fpr)]
-    return {"tpr": float(rates[0]), "fpr": float(rates[1])}

@@ -16,8 +16,8 @@ from sklearn.utils import check_random_state
 
 from skood.decision._angle_search import grid_search
 from skood.decision._base_rule import (
-    BaseRule,
     Linear,
+    Rebounded,
     as_requested,
     check_rule,
     is_floor,
@@ -353,24 +353,6 @@ class _Demand(NamedTuple):
         return min(1.0, self.n_angles * low), min(1.0, self.n_angles * high)
 
 
-class _Tightened(BaseRule):
-    """A rule with other bounds on the TPR and the FPR: those to meet on a sample."""
-
-    def __init__(self, rule, tpr_min, fpr_max):
-        self.rule = rule
-        self.tpr_min = tpr_min
-        self.fpr_max = fpr_max
-
-    def rates(self):
-        floor = Linear(id=-1.0, constant=self.tpr_min)
-        if self.fpr_max == 1:  # needs no OOD samples
-            return (floor,)
-        return floor, Linear(ood=1.0, constant=-self.fpr_max)
-
-    def cost(self):
-        return self.rule.cost()
-
-
 def _implied_bounds(rule):
     """Return bounds on TPR and FPR that imply the bounds of a rule, or raise."""
     rates = rule.rates()
@@ -416,12 +398,12 @@ def _choose_angle(rule, first, second, demand, solver):
         fpr = K / second.n_ood if bounded else 1.0
     for caution in cautions:
         coverage = tpr + caution * _deviation(tpr, first.n_id, second.n_id)
-        leak = 1.0
-        if bounded:
+        rates = [Linear(id=-1.0, constant=min(1.0, coverage))]
+        if bounded:  # else no OOD samples are needed
             leak = fpr - caution * _deviation(fpr, first.n_ood, second.n_ood)
-        target = _Tightened(rule, min(1.0, coverage), max(0.0, leak))
+            rates.append(Linear(ood=1.0, constant=-max(0.0, leak)))
         with quiet():  # warned once, at the end
-            point = search_problem(target, first, solver)
+            point = search_problem(Rebounded(rule, rates), first, solver)
         if point.feasible:
             break
     return point

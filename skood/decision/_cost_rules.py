@@ -186,17 +186,8 @@ class PlugInCost(CostBased):
 
     Parameters
     ----------
-    reject_id : float, default=0.3
-        Cost of rejecting an ID sample, in units of the loss; not negative.
-
-    accept_ood : float, default=1.0
-        Cost of accepting an OOD sample; above `reject_ood`.
-
-    reject_ood : float, default=0.0
-        Cost of rejecting an OOD sample; not negative.
-
-    ood_prior : float, default=0.5
-        Fraction of OOD samples in deployment, in [0, 1).
+    reject_id, accept_ood, reject_ood, ood_prior
+        As in :class:`CostBased`.
 
     See Also
     --------

@@ -17,7 +17,7 @@ from skood.decision._base_rule import (
     is_floor,
     least_tpr,
 )
-from skood.decision._operating_point import Attainable, precision_at, rates_of
+from skood.decision._operating_point import Attainable, rates_of
 from skood.exceptions import InfeasibleError
 from skood.utils._scores import check_nonnegative
 from skood.utils._ties import GUARD
@@ -56,7 +56,7 @@ class FiniteSolution:
 
     precision : float
         Fraction of ID inputs among accepted ones at the `ood_prior` of the rule; NaN if
-        the rule has no `ood_prior`, or if nothing is accepted.
+        the rule has no `ood_prior`, without `p_ood`, or if nothing is accepted.
 
     objective : float
         The minimized objective of the rule.
@@ -290,12 +290,9 @@ def _describe(rule, bounds, c, p, q, risk, factors):
     N, E = (float(mass.sum() / p.sum()) for mass in (c * p, c * p * risk))
     F, n_ood = (float((c * q).sum() / q.sum()), 1) if q.any() else (0.0, 0)
     by_id, by_loss, by_ood = factors
-    rates = rates_of(rule, N, E, F, 1, n_ood)
-    if rule.ood_prior is not None:
-        rates = rates._replace(precision=float(precision_at(rule.ood_prior, N, F)))
     return FiniteSolution(
         accept=c,
-        **rates._asdict(),
+        **rates_of(rule, N, E, F, 1, n_ood)._asdict(),
         mu=float(by_ood / by_loss) if by_loss > 0 else math.nan,
         lam=float(-by_id / by_loss) if by_loss > 0 else math.nan,
         feasible=all(bool(bound.at(N, E, F) <= GUARD) for bound in bounds),

@@ -65,25 +65,15 @@ def by_levels(first, second, tests, thetas, scales, delta):
     for test in tests:
         if test.kind == "tpr_min":
             floors[test.group] = max(test.limit, floors.get(test.group, 0.0))
-    sizes = {
-        group: np.count_nonzero(~second.is_ood & (second.group == group))
-        for group in floors
-    }
-    of_groups = {
-        group: first.take(~first.is_ood & (first.group == group)) for group in floors
-    }
-    thresholds: dict = {}
-    for theta in thetas:
-        thresholds[theta] = {
-            group: _thresholds(
-                of_groups[group].project(theta, scales), sizes[group], floor, delta
-            )
-            for group, floor in floors.items()
-        }
-    return (
-        GroupedSamples(**vars(first), thresholds=thresholds),
-        GroupedSamples(**vars(second), thresholds=thresholds),
-    )
+    thresholds: dict = {theta: {} for theta in thetas}
+    for group, floor in floors.items():
+        chosen = first.take(~first.is_ood & (first.group == group))
+        n_certify = np.count_nonzero(~second.is_ood & (second.group == group))
+        for theta, of_groups in thresholds.items():
+            projected = chosen.project(theta, scales)
+            of_groups[group] = _thresholds(projected, n_certify, floor, delta)
+    parts = (vars(part) for part in (first, second))
+    return tuple(GroupedSamples(**part, thresholds=thresholds) for part in parts)
 
 
 def _thresholds(projected, n_certify, floor, delta):

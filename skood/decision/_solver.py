@@ -18,8 +18,8 @@ from skood.decision._angle_search import (
     pivot_sweep,
 )
 from skood.decision._base_rule import (
-    BaseRule,
     Linear,
+    Rebounded,
     as_requested,
     attainable_rates,
     is_floor,
@@ -54,20 +54,6 @@ def grid_of_angles(angles, n_angles):
     return np.concatenate([k * (math.pi / 2) + steps for k in range(-2, 2)])
 
 
-class _Loosened(BaseRule):
-    """A rule whose bounds may each be violated by an amount."""
-
-    def __init__(self, rule, amount):
-        self.rule = rule
-        self.amount = amount
-
-    def rates(self):
-        return self.rule._loosened_rates(self.amount)
-
-    def cost(self):
-        return self.rule.cost()
-
-
 def _nearest(problem, rule, optimize, find, *, whole, randomize):
     """Return the best rule of those with the least largest violation, and the latter.
 
@@ -80,7 +66,8 @@ def _nearest(problem, rule, optimize, find, *, whole, randomize):
     """
 
     def goal(amount):
-        return Goal.of(_Loosened(rule, amount), problem, whole=whole)
+        loosened = Rebounded(rule, rule._loosened_rates(amount))
+        return Goal.of(loosened, problem, whole=whole)
 
     low, high = 0.0, 1.0
     best = find(goal(high))

@@ -557,6 +557,15 @@ def test_user_rule_with_three_bounds():
     assert loose.tpr == pytest.approx(min(0.8, alone[2].tpr), abs=1e-12)
 
 
+@pytest.mark.parametrize(("prior", "precision"), [(0.3, math.nan), (0.0, 1.0)])
+def test_precision_without_ood_atoms_is_that_of_samples(prior, precision):
+    rule = _Bounds(Linear(id=-1.0, constant=0.5))
+    rule.ood_prior = prior
+    solution = solve_finite(P_ID, None, RISK, rule)
+    point = solve(rule, samples_of([0.1, 0.2], None, [0, 1], None, None))
+    assert_array_equal([solution.precision, point.precision], precision)
+
+
 def test_user_rule_in_other_units():
     """Factors of any size, and a vacuous bound, which makes no atom fractional."""
     tens = _Bounds(
