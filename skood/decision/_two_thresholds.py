@@ -261,7 +261,18 @@ class TwoThresholds(BaseRule):
 
     def _certified_risk(self, problem, certificate, samples, rng):
         """Return the point whose selective risk is certified by learn then test."""
-        check_losses(self, problem, certificate)
+        if certificate.method == "expectation":
+            raise TypeError(
+                "The selective risk of TwoThresholds cannot be bounded with "
+                "guarantee='expectation': it does not change monotonically with the "
+                "threshold. Use 'high_probability', or criterion='rejection'."
+            )
+        if problem.loss_id.max() > certificate.max_loss:
+            raise ValueError(
+                f"A certified selective risk requires losses in [0, max_loss="
+                f"{certificate.max_loss!r}], got {float(problem.loss_id.max())!r}. "
+                "Pass the largest possible loss, or clip losses to it."
+            )
         first, second = map(Problem, samples.split((certificate.split, 0.0), rng))
         ood_max, delta, statements = math.inf, certificate.delta, []
         if self.ood > 0:
@@ -400,23 +411,6 @@ def nested_regions(scores, loss, weight=None):
     ]
     N = last + 1 if weight is None else np.cumsum(weight)[last]
     return np.array(thresholds), N, np.cumsum(loss[order])[last]
-
-
-def check_losses(rule, problem, certificate):
-    """Raise if the selective risk of a rule cannot be certified on these losses."""
-    if certificate.method == "expectation":
-        other = ", or criterion='rejection'" if hasattr(rule, "criterion") else ""
-        raise TypeError(
-            f"The selective risk of {type(rule).__name__} cannot be bounded with "
-            "guarantee='expectation': it does not change monotonically with the "
-            f"threshold. Use 'high_probability'{other}."
-        )
-    if problem.loss_id.max() > certificate.max_loss:
-        raise ValueError(
-            f"A certified selective risk requires losses in [0, max_loss="
-            f"{certificate.max_loss!r}], got {float(problem.loss_id.max())!r}. Pass "
-            "the largest possible loss, or clip losses to it."
-        )
 
 
 def certified_threshold(rule, parts, regions, risk_max, delta, max_loss):

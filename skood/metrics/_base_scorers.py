@@ -168,16 +168,6 @@ class WeightedScorer:
         return request
 
 
-class _Present:
-    """Return the samples of positive weight, all without weights (None)."""
-
-    def __init__(self, weight):
-        self.indices = None if weight is None else np.flatnonzero(weight)
-
-    def __call__(self, values):
-        return values if self.indices is None else np.asarray(values)[self.indices]
-
-
 class ScoredFold:
     """Samples of positive weight, with the labels and classes of an estimator."""
 
@@ -187,11 +177,15 @@ class ScoredFold:
         self.ood_label = ood_label = scored_ood_label(estimator, ood_label)
         self.owner = type(estimator).__name__
         y = check_y(y, ood_label)
-        weight = count_weights(sample_weight, y.size)
-        self.present = present = _Present(weight)
-        self.y = present(y)
-        self.weight = None if weight is None else present(weight)
+        self.y, self.weight = y, count_weights(sample_weight, y.size)
+        if self.weight is not None:
+            self._indices = np.flatnonzero(self.weight)
+            self.y, self.weight = map(self.present, (y, self.weight))
         self.classes = known_classes(estimator, classifier)
+
+    def present(self, values):
+        """Return the entries of samples of positive weight."""
+        return values if self.weight is None else np.asarray(values)[self._indices]
 
     def losses(self, y_pred, loss, max_loss, is_ood):
         """Return the losses of the predictions of all samples, 0 of OOD samples."""

@@ -128,19 +128,25 @@ def score_interval(system, value, draws, strata, is_ood, bounds, confidence_leve
     strata = relevant_strata(system, strata, is_ood)
     sizes = effective_sizes(system, strata)
     if bounds is None:
-        low = high = math.nan
-        if known_metric(system)[0] is None and min(sizes) > 1:
-            low, high = beta_interval(value, draws, sizes, None, confidence_level)
-            warn(_UNKNOWN_RANGE)
-        return (low, high) if low < high else (math.nan, math.nan)
+        return _student_interval(system, value, draws, sizes, confidence_level)
     if min(sizes) < 2:
         return bounds
-    metric = known_metric(system)[0]
-    ends = unseen_interval(value, system, strata, is_ood, bounds, confidence_level)
-    ends = *ends, _farther_limit(system, value, confidence_level)
-    return covering_interval(
-        metric, value, draws, sizes, bounds, ends, confidence_level
-    )
+    known = strata, is_ood, bounds, confidence_level
+    low, high = unseen_interval(value, system, *known)
+    ends = _one_interval(system, value, draws, sizes, bounds, confidence_level)
+    return min(low, ends[0]), max(high, ends[1])
+
+
+def _student_interval(system, value, draws, sizes, confidence_level):
+    """Return the interval of Student's t of an unknown metric, with a warning; or NaN.
+
+    `value` and `draws` may be of the difference of two systems.
+    """
+    low = high = math.nan
+    if known_metric(system)[0] is None and min(sizes) > 1:
+        low, high = beta_interval(value, draws, sizes, None, confidence_level)
+        warn(_UNKNOWN_RANGE)
+    return (low, high) if low < high else (math.nan, math.nan)
 
 
 def _farther_limit(system, value, confidence_level):
@@ -228,12 +234,8 @@ def difference_interval(pair, values, draws, strata, is_ood, bounds, confidence_
     sizes = effective_sizes(pair[0], strata)
     a, b = values
     if bounds is None:
-        low = high = math.nan
-        if known_metric(pair[0])[0] is None and min(sizes) > 1:
-            differences = draws[:, 0] - draws[:, 1]
-            low, high = beta_interval(a - b, differences, sizes, None, confidence_level)
-            warn(_UNKNOWN_RANGE)
-        return (low, high) if low < high else (math.nan, math.nan)
+        differences = a - b, draws[:, 0] - draws[:, 1]
+        return _student_interval(pair[0], *differences, sizes, confidence_level)
     if min(sizes) < 2:
         return bounds[0] - bounds[1], bounds[1] - bounds[0]
     (low_a, high_a), (low_b, high_b) = (

@@ -18,15 +18,21 @@ from skood.utils._ties import at_ends, ends_of_ties, ranked_scores
 from skood.utils._weights import count_weights
 
 
-def accepted_counts(is_ood, y_score, weight=None):
-    """Return counts of accepted ID and OOD samples at distinct scores, decreasing."""
+def accepted_counts(is_ood, y_score, weight=None, *others):
+    """Return counts of accepted samples at distinct scores, decreasing.
+
+    Of ID samples, of OOD samples, and of each mask in `others`.
+    """
     order, ranked = (ascending[::-1] for ascending in ranked_scores(y_score))
     last = ends_of_ties(ranked)
     if weight is not None:
-        kinds = (weight * kind for kind in (~is_ood, is_ood))
+        kinds = (weight * kind for kind in (~is_ood, is_ood, *others))
         return tuple(at_ends(np.cumsum(kind[order]), last) for kind in kinds)
-    accepted_ood = at_ends(np.cumsum(is_ood[order].astype(np.int64)), last)
-    return last + 1 - accepted_ood, accepted_ood
+    accepted_ood, *accepted = (
+        at_ends(np.cumsum(kind[order].astype(np.int64)), last)
+        for kind in (is_ood, *others)
+    )
+    return last + 1 - accepted_ood, accepted_ood, *accepted
 
 
 def _counts(y_true, y_score, ood_label, classes, sample_weight=None):

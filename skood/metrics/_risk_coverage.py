@@ -8,6 +8,7 @@ from numbers import Real
 import numpy as np
 from scipy.special import digamma
 
+from skood.metrics._ranking import accepted_counts
 from skood.metrics._sample_checks import (
     RankedLosses,
     check_ood,
@@ -18,7 +19,7 @@ from skood.metrics._sample_checks import (
 from skood.utils._losses import per_sample_loss
 from skood.utils._param_validation import Number, validate_params
 from skood.utils._scores import check_scores
-from skood.utils._ties import GUARD, at_ends, ends_of_ties, ranked_scores
+from skood.utils._ties import GUARD, ends_of_ties
 from skood.utils._weights import count_weights
 
 
@@ -528,7 +529,7 @@ def coverage_at_risk(
 def _curve_counts(
     y_true, y_pred, y_score, definition, ood_label, classes, sample_weight
 ):
-    """Return counts of accepted OOD, ID and correct ID samples at distinct scores."""
+    """Return counts of accepted ID, OOD and correct ID samples at distinct scores."""
     if definition not in ("selective_risk", "dhamija"):
         raise ValueError(
             f"definition must be 'selective_risk' or 'dhamija', got {definition!r}."
@@ -541,26 +542,11 @@ def _curve_counts(
     loss = per_sample_loss(y_true, y_pred, is_id=correct)
     correct[np.flatnonzero(correct)] = loss == 0
     if weight is not None:
-        return _weighted_counts(y_score, weight, is_ood, correct)
-    order, ranked = (ascending[::-1] for ascending in ranked_scores(y_score))
-    last = ends_of_ties(ranked)
-    # sums of Booleans, and ratios of floats, are faster
-    n_ood, n_correct = (
-        at_ends(np.cumsum(mask[order]), last).astype(np.float64)
-        for mask in (is_ood, correct)
-    )
-    return n_ood, last + 1.0 - n_ood, n_correct
-
-
-def _weighted_counts(y_score, weight, is_ood, correct):
-    """Return the sums of weights; whole ones are counts."""
-    indices = np.flatnonzero(weight)
-    order, ranked = (ascending[::-1] for ascending in ranked_scores(y_score[indices]))
-    last, indices = ends_of_ties(ranked), indices[order]
-    return tuple(
-        at_ends(np.cumsum(weight[indices] * mask[indices]), last)
-        for mask in (is_ood, ~is_ood, correct)
-    )
+        present = np.flatnonzero(weight)
+        is_ood, y_score, weight, correct = (
+            array[present] for array in (is_ood, y_score, weight, correct)
+        )
+    return accepted_counts(is_ood, y_score, weight, correct)
 
 
 def oscr(
@@ -625,7 +611,7 @@ def oscr(
     >>> round(oscr(y_true, y_pred, y_score, definition="dhamija"), 4)
     0.6667
     """
-    n_ood, n_id, n_correct = _curve_counts(
+    n_id, n_ood, n_correct = _curve_counts(
         y_true, y_pred, y_score, definition, ood_label, classes, sample_weight
     )
     if definition == "dhamija":
@@ -707,7 +693,7 @@ def ccr_at_fpr(
     >>> round(ccr_at_fpr(y_true, y_pred, y_score, fpr=0.0, definition="dhamija"), 4)
     0.6667
     """
-    n_ood, n_id, n_correct = _curve_counts(
+    n_id, n_ood, n_correct = _curve_counts(
         y_true, y_pred, y_score, definition, ood_label, classes, sample_weight
     )
     bound = fpr * n_ood[-1] * (1 + GUARD)

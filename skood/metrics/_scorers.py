@@ -586,18 +586,8 @@ def make_cost_scorer(
 
     Parameters
     ----------
-    reject_id : float, default=0.3
-        Cost of rejecting an ID sample, in units of the loss; not negative.
-
-    accept_ood : float, default=1.0
-        Cost of accepting an OOD sample; above `reject_ood`.
-
-    reject_ood : float, default=0.0
-        Cost of rejecting an OOD sample; not negative.
-
-    ood_prior : float, default=0.5
-        Fraction of OOD samples at deployment, in [0, 1). It is never estimated from the
-        data. With 0 no OOD samples are needed.
+    reject_id, accept_ood, reject_ood, ood_prior
+        As in :class:`~skood.rejection.CostBased`.
 
     loss, max_loss, ood_label
         As in :func:`make_selective_risk_scorer`.
@@ -622,38 +612,23 @@ def make_cost_scorer(
 
     Notes
     -----
-    With acceptance :math:`c_i \in [0, 1]` and loss :math:`\ell_i` of ID sample i, the
-    score is minus
-
-    .. math::
-
-        (1 - \pi) \frac{1}{n_I} \sum_{i \in I}
-        \left( c_i \ell_i + \varepsilon_1 (1 - c_i) \right) +
-        \pi \frac{1}{n_O} \sum_{j \in O}
-        \left( \varepsilon_2 c_j + \varepsilon_3 (1 - c_j) \right)
-
-    with :math:`\varepsilon_1` = `reject_id`, :math:`\varepsilon_2` = `accept_ood`,
-    :math:`\varepsilon_3` = `reject_ood` and :math:`\pi` = `ood_prior`.
+    The score is minus the cost of :class:`~skood.rejection.CostBased`, with
+    :math:`N = \sum_{i \in I} c_i`, :math:`E = \sum_{i \in I} c_i \ell_i` and
+    :math:`F = \sum_{j \in O} c_j` for the acceptance c and the loss :math:`\ell`.
 
     Examples
     --------
-    >>> import numpy as np
-    >>> from sklearn.base import BaseEstimator
-    >>> from sklearn.tree import DecisionTreeClassifier
+    >>> from sklearn.linear_model import LogisticRegression
+    >>> from sklearn.model_selection import cross_val_score
+    >>> from skood.datasets import load_digits_ood
+    >>> from skood.detectors import MSP
     >>> from skood.metrics import make_cost_scorer
-    >>> class Magnitude(BaseEstimator):
-    ...     def fit(self, X, y):
-    ...         self.estimator_ = DecisionTreeClassifier(max_depth=1).fit(X, y)
-    ...         self.classes_ = self.estimator_.classes_
-    ...         return self
-    ...     def score_samples(self, X):
-    ...         return -np.abs(X).ravel()
-    >>> detector = Magnitude().fit([[-1.0], [-0.5], [0.5], [1.0]], [0, 0, 1, 1])
-    >>> X, y = np.array([[-0.9], [0.1], [0.8], [0.5], [-3.0]]), [0, 0, 1, -1, -1]
-    >>> make_cost_scorer(reject_id=0.6, ood_prior=0.2)(detector, X, y)
-    -0.3666...
-    >>> make_cost_scorer(reject_id=0.0)(detector, X, y)
-    -0.0
+    >>> from skood.model_selection import OODStratifiedKFold
+    >>> X, y = load_digits_ood(left_out=(0, 4), return_X_y=True)
+    >>> msp, cv = MSP(LogisticRegression(max_iter=200)), OODStratifiedKFold(2)
+    >>> scorer = make_cost_scorer(reject_id=0.3, ood_prior=0.2)
+    >>> cross_val_score(msp, X, y, scoring=scorer, cv=cv).round(3)
+    array([-0.122, -0.13 ])
     """
     rule = CostBased(
         reject_id=reject_id,

@@ -72,7 +72,7 @@ def selective_risk_at(
     solver=None,
     sample_weight=None,
 ):
-    r"""Least selective risk within the bounds of a rule, of one or two scores.
+    """Least selective risk within the bounds of a rule, of one or two scores.
 
     The best acceptance rule is searched on the given data, so this evaluates the
     scores, not a rule on new data. Read more in the :ref:`User Guide <metrics>`.
@@ -115,21 +115,8 @@ def selective_risk_at(
 
     Notes
     -----
-    The default rule has the bounds :math:`\phi` = `tpr_min` and :math:`\rho` =
-    `fpr_max`, and :class:`~skood.rejection.BoundedPrecisionRecall`, with the prior
-    :math:`\pi`, :math:`\kappa` = `precision_min` and :math:`\phi` = `recall_min`
-    [1]_:
-
-    .. math::
-        \min_{\theta, \lambda} R \quad\text{such that}\quad
-        \mathrm{TPR} \ge \phi \text{ and } \mathrm{FPR} \le \rho
-        \text{ or } \frac{(1 - \pi) \mathrm{TPR}}{(1 - \pi) \mathrm{TPR} +
-        \pi \mathrm{FPR}} \ge \kappa
-
-    References
-    ----------
-    .. [1] V. Franc, D. Prusa, J. Paplham. Reject option models comprising
-       out-of-distribution detection. 2023.
+    The problems are in the notes of the rules, over angles and thresholds as in
+    :func:`~skood.rejection.solve`.
 
     Examples
     --------

@@ -464,17 +464,10 @@ class SCODCurve:
 
     Notes
     -----
-    .. math::
-        \min_{\theta, \lambda} \; (1 - \pi) \left( \frac{E}{n_I} +
-        \varepsilon_1 (1 - \mathrm{TPR}) \right) +
-        \pi \left( \varepsilon_2 \mathrm{FPR} +
-        \varepsilon_3 (1 - \mathrm{FPR}) \right)
-
-    with the summed loss E of accepted ID samples, :math:`\varepsilon_1` = `reject_id`,
-    :math:`\varepsilon_2` = `accept_ood`, :math:`\varepsilon_3` = `reject_ood` and
-    :math:`\pi` = `ood_prior` of a rule [1]_. As the minimum of functions that are
-    linear in each of the four, the curve is concave in each. It is never above the cost
-    of accepting all or no samples.
+    The cost is that of :class:`~skood.rejection.CostBased` [1]_, with its symbols. As
+    the minimum of functions that are linear in each of :math:`\varepsilon_1`,
+    :math:`\varepsilon_2`, :math:`\varepsilon_3` and :math:`\pi`, the curve is concave
+    in each. It is never above the cost of accepting all or no samples.
 
     The cost :math:`(1 - c_\mathrm{in} - c_\mathrm{out}) P_I(\text{wrong, accepted}) +
     c_\mathrm{in} P_I(\text{rejected}) + c_\mathrm{out}

@@ -5,6 +5,7 @@
 
 from dataclasses import dataclass, replace
 from numbers import Integral, Real
+from operator import attrgetter
 
 import numpy as np
 from sklearn.base import clone
@@ -466,29 +467,15 @@ class ExchangeabilityMonitor(SkoodEstimator):
         history = now.history.extend(times, path)
         return path, Progress(total, capital, history, n_seen, n_used)
 
-    @property
-    def n_seen_(self):
-        return self.progress_.n_seen
-
-    @property
-    def log_martingale_(self):
-        return self.progress_.capital.log_martingale
-
-    @property
-    def max_log_martingale_(self):
-        return self.progress_.capital.largest
-
-    @property
-    def threshold_(self):
-        return self.bettors_.threshold
+    n_seen_ = property(attrgetter("progress_.n_seen"))
+    log_martingale_ = property(attrgetter("progress_.capital.log_martingale"))
+    max_log_martingale_ = property(attrgetter("progress_.capital.largest"))
+    threshold_ = property(attrgetter("bettors_.threshold"))
+    alarm_ = property(attrgetter("progress_.capital.alarm"))
 
     @property
     def leader_(self):
         return self.progress_.capital.leader(self.bettors_)
-
-    @property
-    def alarm_(self):
-        return self.progress_.capital.alarm
 
     @property
     def alarms_(self):

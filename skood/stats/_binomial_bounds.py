@@ -96,10 +96,9 @@ def min_accepted_id(n_id, tpr_min, delta):
 def max_accepted_ood(n_ood, fpr_max, delta):
     r"""Return the largest number of accepted OOD samples that certifies an FPR.
 
-    Let the thresholds of a fixed score accept nested sets of samples. Thresholds that
-    accept at most this many of `n_ood` calibration samples have, simultaneously and
-    with a probability of at least ``1 - delta``, a false positive rate (OOD samples are
-    the negative class) of at most `fpr_max` on new samples. Read more in the
+    As :func:`min_accepted_id` for the false positive rate, the accepted fraction of OOD
+    samples: at most `fpr_max` on new samples, with at most this many of `n_ood`
+    calibration samples accepted. Read more in the
     :ref:`User Guide <guarantees_details>`.
 
     Parameters

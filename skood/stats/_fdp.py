@@ -90,18 +90,13 @@ def fdp_bound(pvalues, n_calibration, delta=0.1, method="local"):
         check_size(n_calibration),
     )
     delta = check_level(delta, "delta")
-    ends, bounds = _bounds(ranks, n, delta, method)
-    return bounds[ends.searchsorted(np.arange(1, len(ranks) + 1))]
-
-
-def _bounds(ranks, n, delta, method):
-    """Return the numbers of samples up to each distinct p-value, and their bounds."""
-    n_at_most = np.cumsum(np.bincount(ranks, minlength=n + 2))
-    ends = np.unique(n_at_most[n_at_most > 0])
     if len(ranks) == 0:
-        return ends, np.empty(0)
+        return np.empty(0)
     within, allowed = _allowed(len(ranks), n, delta, method)
-    return ends, _n_id(ends, allowed, n_at_most[within]) / ends
+    n_at_most = np.cumsum(np.bincount(ranks, minlength=n + 2))
+    ends = np.unique(n_at_most[n_at_most > 0])  # samples up to each distinct p-value
+    bounds = _n_id(ends, allowed, n_at_most[within]) / ends
+    return bounds[ends.searchsorted(np.arange(1, len(ranks) + 1))]
 
 
 def _allowed(m, n, delta, method):

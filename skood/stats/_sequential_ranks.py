@@ -98,6 +98,7 @@ def sequential_ranks(
     scores = check_scores(scores, "scores")
     n, t = len(calibration), np.arange(1, len(scores) + 1)
     rng = check_random_state(random_state)
+    # sorted breakers are as good: they are independent of the calibration scores
     ties = np.sort(rng.random_sample(n)), rng.random_sample(len(scores))
     theta = _probabilities(
         rng.random_sample(len(scores)) if theta is None else theta, "theta", len(scores)
@@ -107,7 +108,7 @@ def sequential_ranks(
         equal = calibration.searchsorted(scores, side="right") - below
         less, same = _earlier_counts(scores)
         return (below + less + theta * (equal + same + 1)) / (n + t)
-    index = _tied_index(calibration, scores, ties)
+    index = tied_ranks(calibration, ties[0], scores, ties[1])
     less, same = _earlier_counts(index)
     return (index + less + theta * (1 + same)) / (n + t)
 
@@ -346,22 +347,14 @@ def serial_dependence(scores, *, n_calibration=None, random_state=None):
     calibration, later = np.sort(scores[:n]), scores[n:]
     rng = check_random_state(random_state)
     ties = np.sort(rng.random_sample(n)), rng.random_sample(len(later))
-    g = 1 - 2 * (_tied_index(calibration, later, ties) + 0.5) / (n + 1)
+    index = tied_ranks(calibration, ties[0], later, ties[1])
+    g = 1 - 2 * (index + 0.5) / (n + 1)
     before = np.r_[0.0, g[:-1]]
     mean = np.cumsum(before) / (n + np.arange(1, len(g) + 1))
     bets = _LAMBDAS[:, None] * before
     log_factors = np.log1p(bets * g) - np.log1p(bets * mean)
     path = np.cumsum(log_factors, axis=1)
     return np.logaddexp.reduce(path, axis=0) - np.log(len(_LAMBDAS))
-
-
-def _tied_index(calibration, scores, ties):
-    """Return how many calibration samples rank below each sample.
-
-    `calibration` is sorted, and so are its tie-breakers, the first of `ties`: as they
-    are independent of the scores, any order of them is as good within equal scores.
-    """
-    return tied_ranks(calibration, ties[0], scores, ties[1])
 
 
 def _earlier_counts(values):

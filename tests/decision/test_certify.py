@@ -11,6 +11,7 @@ import pytest
 from scipy.stats import beta, binom, norm
 
 from skood.decision import _certify as _guarantee
+from skood.decision._base_rule import rates_within
 from skood.decision._calibration_sample import Problem
 from skood.exceptions import NotCertifiableError, SkoodWarning
 from skood.rejection import (
@@ -340,16 +341,17 @@ def test_first_samples_leave_room_for_the_second(monkeypatch):
     spread_id = math.sqrt(tpr * (1 - tpr) * (1 / 100 + 1 / 400))
     spread_ood = math.sqrt(fpr * (1 - fpr) * (1 / 80 + 1 / 320))
     z = norm.ppf(0.95)
-    assert rule.tpr_min == pytest.approx(tpr + z * spread_id, abs=1e-4)
-    assert rule.fpr_max == pytest.approx(fpr - z * spread_ood, abs=1e-4)
+    least, most = rates_within(rule.rates())
+    assert least == pytest.approx(tpr + z * spread_id, abs=1e-4)
+    assert most == pytest.approx(fpr - z * spread_ood, abs=1e-4)
 
     # if that is too much, less room, down to what the second part will be held to
     asked.clear()
     with pytest.raises(NotCertifiableError):
         certified(BoundedTPRFPR(0.97, 0.01), *data, **options)
     assert [feasible for *_, feasible in asked] == [False, False, False]
-    assert asked[-1][0].tpr_min == math.ceil(401 * 0.97) / 400
-    assert asked[-1][0].fpr_max == (math.floor(321 * 0.01) - 1) / 320
+    least, most = math.ceil(401 * 0.97) / 400, (math.floor(321 * 0.01) - 1) / 320
+    assert rates_within(asked[-1][0].rates()) == (least, most)
 
 
 def test_coverage_of_two_scores_without_ood_samples():
