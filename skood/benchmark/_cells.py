@@ -420,7 +420,8 @@ class _Keys:
         return content_hash(detector, train, repeat.seed, scored, self._code)
 
 
-def _seconds(function, *args):
+def timed(function, *args):
+    """Call a function, and return the result and the seconds."""
     start = time.perf_counter()
     return function(*args), time.perf_counter() - start
 
@@ -429,9 +430,7 @@ def _fit(name, detector, X, y):
     if isinstance(detector, FrozenEstimator):
         return 0.0
     try:
-        _, seconds = (
-            _seconds(detector.fit, X) if y is None else _seconds(detector.fit, X, y)
-        )
+        _, seconds = timed(detector.fit, X) if y is None else timed(detector.fit, X, y)
     except Exception as error:
         error.add_note(f"This happened in fitting the detector {name!r}.")
         raise
@@ -442,7 +441,7 @@ def _score(name, detector, X, set_name):
     """Return scores of a set of samples, and seconds."""
     where = "held-out ID samples" if set_name == ID else f"OOD samples {set_name!r}"
     try:
-        scores, seconds = _seconds(detector.score_samples, X)
+        scores, seconds = timed(detector.score_samples, X)
     except Exception as error:
         error.add_note(f"This happened in scoring the {where} by {name!r}.")
         raise

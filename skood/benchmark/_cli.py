@@ -219,57 +219,53 @@ _COMPARE_HELP = {
 }
 
 
-def _add_options(parser, options, texts, required=(), repeated=()):
+# command: its options, their texts, which are required, and texts of the parser
+_COMMANDS: dict = {
+    "": (
+        _OPTIONS,
+        _HELP,
+        [],
+        {
+            "usage": "skood [options]\n       skood benchmark [options]\n"
+            "       skood compare [options]",
+            "description": _DESCRIPTION,
+            "epilog": _EXAMPLES,
+        },
+    ),
+    "benchmark": (
+        _BENCHMARK_OPTIONS,
+        _BENCHMARK_HELP,
+        ["--out"],
+        {"description": _BENCHMARK},
+    ),
+    "compare": (
+        _COMPARE_OPTIONS,
+        _COMPARE_HELP,
+        ["--id", "--ood", "--out"],
+        {"description": _COMPARE, "epilog": _COMPARE_EXAMPLES},
+    ),
+}
+
+
+def make_parser(command=""):
+    """Return the parser of the demo, or of a command, with the option ``--quiet``."""
+    options, texts, required, about = _COMMANDS[command]
+    parser = _OneLineParser(
+        prog=f"skood {command}".strip(),
+        allow_abbrev=False,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        **about,
+    )
     for flag, (name, kind, metavar, default) in options.items():
         details = {"type": kind, "metavar": metavar, "default": default}
         details |= {"dest": name, "help": texts[flag], "required": flag in required}
-        details |= {"action": "append"} if flag in repeated else {}
+        if name == "ood_files":  # may be repeated
+            details["action"] = "append"
         parser.add_argument(flag, **details)
     parser.add_argument("--quiet", action="store_true", help="no progress bars")
-
-
-def make_parser():
-    """Return the parser of the demo: parameters of `run_main_job`, and `quiet`."""
-    parser = _OneLineParser(
-        prog="skood",
-        usage="skood [options]\n       skood benchmark [options]\n"
-        "       skood compare [options]",
-        description=_DESCRIPTION,
-        epilog=_EXAMPLES,
-        allow_abbrev=False,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
-    _add_options(parser, _OPTIONS, _HELP)
-    version = f"skood {skood.__version__}"
-    parser.add_argument("--version", action="version", version=version)
-    return parser
-
-
-def make_benchmark_parser():
-    """Return the parser of the options of ``skood benchmark``."""
-    parser = _OneLineParser(
-        prog="skood benchmark", description=_BENCHMARK, allow_abbrev=False
-    )
-    _add_options(parser, _BENCHMARK_OPTIONS, _BENCHMARK_HELP, required=["--out"])
-    return parser
-
-
-def make_compare_parser():
-    """Return the parser of the options of ``skood compare``."""
-    parser = _OneLineParser(
-        prog="skood compare",
-        description=_COMPARE,
-        epilog=_COMPARE_EXAMPLES,
-        allow_abbrev=False,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
-    _add_options(
-        parser,
-        _COMPARE_OPTIONS,
-        _COMPARE_HELP,
-        required=["--id", "--ood", "--out"],
-        repeated=["--ood"],
-    )
+    if not command:
+        version = f"skood {skood.__version__}"
+        parser.add_argument("--version", action="version", version=version)
     return parser
 
 
@@ -283,12 +279,18 @@ def _printable(text, encoding):
     return text
 
 
+def _print(*lines):
+    """Print lines, and return the exit status of success."""
+    print(_printable("\n".join(lines), sys.stdout.encoding), flush=True)
+    return 0
+
+
 def _show_warning(message, *args, **kwargs):
     sys.stderr.write(_line("warning", message))
 
 
 def _run_benchmark(argv):
-    arguments = make_benchmark_parser().parse_args(argv)
+    arguments = make_parser("benchmark").parse_args(argv)
     out = Path(arguments.out).expanduser()
     out.mkdir(parents=True, exist_ok=True)
     from skood.benchmark._suite import FILES, run_suite
@@ -303,13 +305,11 @@ def _run_benchmark(argv):
             n_jobs=arguments.jobs,
             verbose=0 if arguments.quiet else 1,
         )
-    lines = f"{text}\n\nwritten to {out}: {', '.join(FILES)}"
-    print(_printable(lines, sys.stdout.encoding), flush=True)
-    return 0
+    return _print(text, f"\nwritten to {out}: {', '.join(FILES)}")
 
 
 def _run_compare(argv):
-    arguments = vars(make_compare_parser().parse_args(argv))
+    arguments = vars(make_parser("compare").parse_args(argv))
     quiet, out = arguments.pop("quiet"), Path(arguments.pop("out")).expanduser()
     sampling = {name: arguments.pop(name) for name in ("test_size", "seed", "n_jobs")}
     # Errors of the user are found here, before the computation.
@@ -326,9 +326,7 @@ def _run_compare(argv):
         verbose = 0 if quiet else 1
         id_file = arguments["id_file"]
         text = run(prepared, out, id_file=id_file, verbose=verbose, **sampling)
-    lines = f"{text}\n\nwritten to {out}: {', '.join(FILES)}"
-    print(_printable(lines, sys.stdout.encoding), flush=True)
-    return 0
+    return _print(text, f"\nwritten to {out}: {', '.join(FILES)}")
 
 
 def _run(argv):
@@ -358,8 +356,7 @@ def _run(argv):
         names = ", ".join(path.name for path in result.files)
         lines.append(f"\nwritten to {options.out}: {names}")
     lines.append(_NEXT)
-    print(_printable("\n".join(lines), sys.stdout.encoding), flush=True)
-    return 0
+    return _print(*lines)
 
 
 def main(argv=None):

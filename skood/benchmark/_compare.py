@@ -394,6 +394,10 @@ def run_comparison(
         "n_resamples": resampling.n_resamples,
         "confidence_level": level,
     }
+    n_train = 0
+    if not are_frozen:
+        train = plan[0].train
+        n_train = n_rows(data.X_train) if train is None else len(train)
     wrong = None
     if extra:
         y, columns = data.y_id[plan[0].test], scores[0][PREDICTED, ID]
@@ -414,13 +418,9 @@ def run_comparison(
         wrong=wrong,
         sets=sets,
         groups=groups,
-        n_train=0 if are_frozen else _n_train(data, plan),
+        n_train=n_train,
         settings=settings,
     )
-
-
-def _n_train(data, plan):
-    return n_rows(data.X_train) if plan[0].train is None else len(plan[0].train)
 
 
 def _table(cells, plan, columns, sampling):

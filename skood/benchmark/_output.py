@@ -14,7 +14,12 @@ from sklearn.metrics import roc_curve
 
 from skood.benchmark._parts import OOD
 from skood.exceptions import SkoodWarning
-from skood.metrics import RiskCoverageDisplay, ScoreHistogramDisplay
+from skood.metrics import (
+    AcceptanceRegionDisplay,
+    RiskCoverageDisplay,
+    ScoreHistogramDisplay,
+)
+from skood.rejection import OperatingPoint
 from skood.utils._files import replacing, write_text
 from skood.utils._optional import pip_install
 from skood.utils._plotting import COLORS, DASHES
@@ -137,69 +142,32 @@ def _risk_coverage(result, options):
     return figure
 
 
-def _draw_region(ax, point):
-    """Shade the acceptance region of a rule, with unchanged axes."""
-    left, right = ax.get_xlim()
-    bottom, top = ax.get_ylim()
-    a = np.geomspace(left, right, 400)
-    b = np.linspace(bottom, top, 400)
-    grid_a, grid_b = np.meshgrid(a, b)
-    accepted = point.accept(grid_a.ravel(), grid_b.ravel()).reshape(grid_a.shape)
-    if accepted.any():
-        ax.contourf(a, b, accepted, levels=[0.5, 1.5], colors=["0.9"], zorder=0)
-    if accepted.any() and not accepted.all():
-        ax.contour(a, b, accepted, levels=[0.5], colors="black", linewidths=1.2)
-
-
-def _scatter(ax, result, risk, ood):
-    """Plot the test samples by their two scores, high = reject."""
-    test = result.is_test
-    y_true, y_pred = result.y_true[test], result.y_pred[test]
-    a = np.maximum(-result.scores[risk][test], _LEAST_RISK)
-    b = -_within(result.scores[ood])[test]
-    is_ood = y_true == OOD
-    wrong = ~is_ood & (y_true != y_pred)
-    kinds = (
-        ("OOD", is_ood, {"marker": "x", "color": COLORS[1], "alpha": 0.35, "s": 12}),
-        (
-            "ID, right class",
-            ~is_ood & ~wrong,
-            {"marker": ".", "color": COLORS[0], "alpha": 0.35, "s": 14},
-        ),
-        (
-            "ID, wrong class",
-            wrong,
-            {"marker": "^", "color": COLORS[4], "edgecolors": "black", "s": 34},
-        ),
-    )
-    for name, mask, style in kinds:
-        ax.scatter(a[mask], b[mask], label=f"{name} ({mask.sum():,})", **style)
-    ax.set_xscale("log")
-
-
 def _acceptance(result, options):
     """Return a plot of reject options on the two scores of the test samples."""
     figure = _new_figure(11.5, 5.4)
     axes = figure.subplots(1, len(result.reject_options))
+    test = result.is_test
     for ax, (name, option) in zip(axes, result.reject_options.items(), strict=True):
         ood, risk = name.split("+")
-        _scatter(ax, result, risk, ood)
-        if option.error is not None:
-            ax.set_title(f"{name}: infeasible", fontsize=11)
-        else:
-            _draw_region(ax, option.classifier.operating_point_)
-            tpr, fpr, risk_value = (
-                getattr(option.report, key).value for key in ("tpr", "fpr", "risk")
+        title, point = "infeasible", OperatingPoint(theta=0.0, lam=-math.inf)
+        if option.error is None:
+            point, report = option.classifier.operating_point_, option.report
+            title = (
+                f"TPR {report.tpr.value:.3f}, FPR {report.fpr.value:.3f}, risk "
+                f"{report.risk.value:.4f}"
             )
-            ax.set_title(
-                f"{name}: TPR {tpr:.3f}, FPR {fpr:.3f}, risk {risk_value:.4f}",
-                fontsize=11,
-            )
-        ax.set_xlabel(f"{risk} risk, 1 - max probability (log scale)")
-        ax.set_ylabel(f"{ood} OOD score (high = OOD)")
-    handles, labels = axes[0].get_legend_handles_labels()
-    figure.legend(handles, labels, loc="outside lower center", ncols=3)
-    figure.suptitle(f"Accepted (gray) on the test part: {_title(options)}", fontsize=12)
+        AcceptanceRegionDisplay.from_predictions(
+            result.y_true[test],
+            result.y_pred[test],
+            np.minimum(result.scores[risk][test], -_LEAST_RISK),
+            result.scores[ood][test],
+            point=point,
+            score_names=(f"{risk} risk, 1 - max probability", f"{ood} OOD score"),
+            ax=ax,
+            xscale="log",
+        )
+        ax.set_title(f"{name}: {title}", fontsize=11)
+    figure.suptitle(f"Accepted on the test part: {_title(options)}", fontsize=12)
     return figure
 
 

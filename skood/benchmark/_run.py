@@ -5,7 +5,6 @@
 
 import math
 import textwrap
-import time
 from contextlib import contextmanager
 
 import numpy as np
@@ -15,6 +14,7 @@ from sklearn.frozen import FrozenEstimator
 from sklearn.utils import Bunch
 from threadpoolctl import threadpool_limits
 
+from skood.benchmark._cells import timed
 from skood.benchmark._hashing import versions
 from skood.benchmark._output import write
 from skood.benchmark._parts import OOD
@@ -86,13 +86,6 @@ def _make_detectors(head, options, n_train):
     }
 
 
-def _seconds(function, *args):
-    """Call a function, and return the result and the seconds."""
-    start = time.perf_counter()
-    result = function(*args)
-    return result, time.perf_counter() - start
-
-
 def _single_row(name, score, result):
     """Return the metrics of one score."""
     y_true, y_pred = result.y_true, result.y_pred
@@ -106,11 +99,6 @@ def _single_row(name, score, result):
         "oscr": oscr(y_true, y_pred, score),
         "aurc": aurc(y_true, y_pred, score),
     }
-
-
-def _pair_row(name):
-    metrics = ("auroc", "aupr_in", "aupr_out", "fpr95", "oscr", "aurc")
-    return {"method": name, **dict.fromkeys(metrics, math.nan)}
 
 
 def _add_risks(rows, scores, result, options):
@@ -142,14 +130,14 @@ def _compare(detectors, Z_train, y_train, Z_held, result, options, verbose):
     for name, detector in progress(
         list(detectors.items()), desc="detectors", verbose=verbose
     ):
-        _, fit_seconds = _seconds(detector.fit, Z_train, y_train)
-        score, score_seconds = _seconds(detector.score_samples, Z_held)
+        _, fit_seconds = timed(detector.fit, Z_train, y_train)
+        score, score_seconds = timed(detector.score_samples, Z_held)
         result.scores[name] = score
         seconds[name] = np.array([fit_seconds, score_seconds])
         rows.append(_single_row(name, score, result))
     scores: list[tuple] = [(score,) for score in result.scores.values()]
     for name, risk, ood in PAIRS:
-        rows.append(_pair_row(name))
+        rows.append(dict.fromkeys(rows[0], math.nan) | {"method": name})
         scores.append((result.scores[risk], result.scores[ood]))
         seconds[name] = seconds[risk] + seconds[ood]
     common_fpr = _add_risks(rows, scores, result, options)
@@ -201,10 +189,10 @@ def run(options, parts, *, verbose=0):
     )
     with _one_thread():
         network = _make_network(options, len(parts.y_train), verbose)
-        _, result.train_seconds = _seconds(network.fit, parts.X_train, parts.y_train)
+        _, result.train_seconds = timed(network.fit, parts.X_train, parts.y_train)
         body, head = split(network)
         inputs = (parts.X_train, parts.X_held, parts.X_val)
-        (Z_train, Z_held, Z_val), result.feature_seconds = _seconds(
+        (Z_train, Z_held, Z_val), result.feature_seconds = timed(
             lambda: [body.transform(X) for X in inputs]
         )
         result.y_pred = head.predict(Z_held)

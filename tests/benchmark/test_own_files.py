@@ -13,7 +13,7 @@ import pytest
 from sklearn.metrics import roc_auc_score
 
 import skood.detectors
-from skood.benchmark._cli import main, make_compare_parser
+from skood.benchmark._cli import main, make_parser
 
 FAST = "--classifier logistic --detectors MSP,Mahalanobis --quiet"
 
@@ -262,7 +262,7 @@ def test_bad_arguments(options, text, capsys):
 
 
 def test_default_detectors_exist():
-    defaults = make_compare_parser().parse_args(
+    defaults = make_parser("compare").parse_args(
         ["--id", "a", "--ood", "b", "--out", "c"]
     )
     assert set(defaults.detectors) <= set(skood.detectors.__all__)
