@@ -1,13 +1,11 @@
 """Candidate rules in a fixed order, certified one after the other.
 
-The notes of `certify` have the tests (intersection-union test [1]_) and the Pareto
-front [2]_ of candidates, the notes of `certify_path` have several starts of a path.
+The notes of `certify` have the tests (intersection-union test) and the Pareto front
+[1]_ of candidates, the notes of `certify_path` have several starts of a path.
 
 References
 ----------
-.. [1] R. L. Berger. Multiparameter hypothesis testing and acceptance sampling.
-   Technometrics 24, 1982.
-.. [2] B. Laufer-Goldshtein, A. Fisch, R. Barzilay, T. Jaakkola. Efficiently controlling
+.. [1] B. Laufer-Goldshtein, A. Fisch, R. Barzilay, T. Jaakkola. Efficiently controlling
    multiple risks with Pareto testing. ICLR 2023.
 """
 

@@ -1,14 +1,9 @@
 """Statements about distributions in deployment that differ from the samples.
 
-With weights a statement is one about weighted means, tested by betting [1]_. With
-unlabeled samples the precision in deployment is bounded from the accepted fraction of
-them, so that the fraction of OOD samples need not be known. Bounds may have a margin
-for a distance in total variation.
-
-References
-----------
-.. [1] I. Waudby-Smith, A. Ramdas. Estimating means of bounded random variables by
-   betting. Journal of the Royal Statistical Society B 86, 2024.
+With weights a statement is one about weighted means, tested by betting ([4] of
+`certify`). With unlabeled samples the precision in deployment is bounded from the
+accepted fraction of them, so that the fraction of OOD samples need not be known. Bounds
+may have a margin for a distance in total variation.
 """
 
 # Authors: The skood developers

@@ -1,13 +1,8 @@
-"""A threshold for each group of samples, at a common angle (Mondrian).
+"""A threshold for each group of samples, at a common angle: Mondrian, [6] of `certify`.
 
 All groups have the same levels, numbers of standard deviations by which the TPR of a
 group is above its bound on the samples that choose. A level has a threshold for each
 group, so that the candidates at an angle are one path of levels.
-
-References
-----------
-.. [1] V. Vovk, D. Lindsay, I. Nouretdinov, A. Gammerman. Mondrian confidence machine.
-   Technical report, Royal Holloway, 2003.
 """
 
 # Authors: The skood developers

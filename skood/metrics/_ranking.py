@@ -511,6 +511,19 @@ def max_f1(
     return _max_f1(counts, ood_prior)
 
 
+# Metrics, and whether greater is better.
+GREATER_IS_BETTER = {
+    auroc: True,
+    aupr_in: True,
+    aupr_out: True,
+    fpr_at_tpr: False,
+    detection_error: False,
+    tnr_at_tpr: True,
+    f1_at_tpr: True,
+    max_f1: True,
+}
+
+
 def ranking_metrics(
     y_true,
     y_score,

@@ -16,16 +16,7 @@ from skood.metrics._base_scorers import (
     ood_samples,
     scored_ood_label,
 )
-from skood.metrics._ranking import (
-    aupr_in,
-    aupr_out,
-    auroc,
-    detection_error,
-    f1_at_tpr,
-    fpr_at_tpr,
-    max_f1,
-    tnr_at_tpr,
-)
+from skood.metrics._ranking import GREATER_IS_BETTER, auroc
 from skood.utils._labels import check_labels, is_nan
 from skood.utils._metaestimators import (
     concept_columns,
@@ -42,17 +33,8 @@ _SCORES = ("ood", "risk")
 # Methods with scores, the first that an estimator has is used.
 _METHODS = ("score_samples", "score_pair", "predict_uncertainty")
 
-# name: (metric, whether greater is better)
-_METRICS = {
-    "auroc": (auroc, True),
-    "aupr_in": (aupr_in, True),
-    "aupr_out": (aupr_out, True),
-    "fpr_at_tpr": (fpr_at_tpr, False),
-    "detection_error": (detection_error, False),
-    "tnr_at_tpr": (tnr_at_tpr, True),
-    "f1_at_tpr": (f1_at_tpr, True),
-    "max_f1": (max_f1, True),
-}
+# name: metric
+_METRICS = {metric.__name__: metric for metric in GREATER_IS_BETTER}
 
 
 def _weights_of(sample_weight, mask):
@@ -230,8 +212,7 @@ def make_ood_scorer(
     _check_component(component)
     if score not in _SCORES:
         raise ValueError(f"score must be one of {list(_SCORES)}. Got {score!r}.")
-    ours = {function: name for name, (function, _) in _METRICS.items()}
-    if isinstance(metric, functools.partial) and metric.func in ours:
+    if isinstance(metric, functools.partial) and metric.func in GREATER_IS_BETTER:
         if metric.args:
             raise TypeError(
                 f"metric={metric!r} fixes arguments by their position, where the "
@@ -239,8 +220,8 @@ def make_ood_scorer(
             )
         metric_params = {**metric.keywords, **metric_params}
         metric = metric.func
-    if callable(metric):
-        metric = ours.get(metric, metric)
+    if callable(metric) and metric in GREATER_IS_BETTER:
+        metric = metric.__name__
     if callable(metric):
         function, greater = metric, greater_is_better is not False
         shown = getattr(metric, "__name__", repr(metric))
@@ -252,7 +233,8 @@ def make_ood_scorer(
                 f"metric(y_true, y_score). Got {metric!r}"
                 f"{f': did you mean {near[0]!r}?' if near else '.'}"
             )
-        function, greater = _METRICS[metric]
+        function = _METRICS[metric]
+        greater = GREATER_IS_BETTER[function]
         _check_metric_params(metric, function, metric_params)
         if greater_is_better is not None and greater_is_better != greater:
             raise ValueError(

@@ -10,16 +10,7 @@ import math
 import numpy as np
 
 from skood.metrics._calibration import brier, expected_calibration_error
-from skood.metrics._ranking import (
-    aupr_in,
-    aupr_out,
-    auroc,
-    detection_error,
-    f1_at_tpr,
-    fpr_at_tpr,
-    max_f1,
-    tnr_at_tpr,
-)
+from skood.metrics._ranking import GREATER_IS_BETTER
 from skood.metrics._resampling import parameters_of
 from skood.metrics._risk_coverage import (
     augrc,
@@ -33,8 +24,7 @@ from skood.metrics._risk_coverage import (
 
 # Metrics of scores that are largest or smallest with additional samples at the ends of
 # the scale of the scores.
-_OF_THRESHOLDS = fpr_at_tpr, tnr_at_tpr, f1_at_tpr, max_f1, detection_error
-_OF_BOTH = auroc, aupr_in, aupr_out, *_OF_THRESHOLDS, oscr, ccr_at_fpr
+_OF_BOTH = *GREATER_IS_BETTER, oscr, ccr_at_fpr
 _OF_LOSSES = aurc, e_aurc, augrc, risk_at_coverage, coverage_at_risk
 _OF_ID = *_OF_LOSSES, expected_calibration_error, brier
 _RANGES = {brier: (0.0, 2.0)}

@@ -147,24 +147,9 @@ class RateMonitor(SkoodEstimator):
 
     Attributes
     ----------
-    log_martingale_ : float
-        Log martingale now; for two sides the larger one.
-
-    max_log_martingale_ : float
-        Its maximum since the start or the last restart; for two sides, of the larger
-        one divided by two.
-
-    threshold_ : float
-        The log martingale at which the alarm is raised.
-
-    leader_ : tuple of (str, None, int)
-        Direction and start of the bet with the largest capital now.
-
-    alarm_ : Alarm or None
-        The first alarm since the start or the last restart.
-
-    alarms_ : list of Alarm
-        All alarms.
+    log_martingale_, max_log_martingale_, threshold_, leader_, alarm_, alarms_
+        As of :class:`ExchangeabilityMonitor`, since the start; `leader_` has no shape.
+        For two sides, the larger log martingale, and its maximum divided by two.
 
     estimate_ : float
         Weighted mean of x in labeled samples; NaN without any.

@@ -376,19 +376,15 @@ def beta_interval(successes, n, delta, failures=None):
     def excess(m):
         return level - successes * math.log(m) - failures * math.log1p(-m)
 
-    center, tiny = successes / n, 1e-300
-    low = 0.0 if successes == 0 else brentq(excess, tiny, _inside(center), xtol=1e-15)
+    center, tiny, end = successes / n, 1e-300, 1 - 1e-16
+    low = 0.0 if successes == 0 else brentq(excess, tiny, min(center, end), xtol=1e-15)
     if failures == 0:
         return low, 1.0
 
     def mirrored(q):  # for digits next to one
         return level - successes * math.log1p(-q) - failures * math.log(q)
 
-    return low, 1 - brentq(mirrored, tiny, _inside(1 - center), xtol=1e-15)
-
-
-def _inside(m):
-    return min(m, 1 - 1e-16)
+    return low, 1 - brentq(mirrored, tiny, min(1 - center, end), xtol=1e-15)
 
 
 @stored

@@ -152,12 +152,7 @@ def min_accepted_id_on_average(n_id, tpr_min, largest=None):
     """Return the rank of the conformal threshold, ceil((n+1) tpr_min), or None.
 
     With weights, the least one 1 and their sum `n_id`, return the least weight to
-    accept; a new sample has a weight of at most `largest` [1]_.
-
-    References
-    ----------
-    .. [1] R. Tibshirani, R. Foygel Barber, E. J. Candès, A. Ramdas. Conformal
-       prediction under covariate shift. NeurIPS 2019.
+    accept; a new sample has a weight of at most `largest` ([5] of `certify`).
     """
     if largest is not None:
         k = max(1.0, (n_id + largest) * tpr_min - GUARD)

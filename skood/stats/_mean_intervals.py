@@ -75,13 +75,8 @@ def _betting(values, delta):
     The wealth :math:`\prod_i (1 - \lambda (x_i - m))`, :math:`0 < \lambda \le 1`, of
     one who bets on a mean below `m` is 1 on average if `m` is the mean, and so is the
     average over :math:`\lambda`, for any order of the samples. By Markov's inequality
-    `m` is ruled out where it is 1 / `delta`: section 4.2 of [1]_. The bets suit
-    variances 1/4, 1/16, ...
-
-    References
-    ----------
-    .. [1] I. Waudby-Smith, A. Ramdas. Estimating means of bounded random variables by
-       betting. Journal of the Royal Statistical Society B 86, 2024.
+    `m` is ruled out where it is 1 / `delta`: section 4.2 of [4] of `risk_upper_bound`.
+    The bets suit variances 1/4, 1/16, ...
     """
     values, counts = np.unique(values, return_counts=True)
     n, mean = counts.sum(), np.average(values, weights=counts)
