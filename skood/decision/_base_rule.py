@@ -308,12 +308,9 @@ class BaseRule(SkoodEstimator, metaclass=ABCMeta):
 
         Parameters
         ----------
-        N, E, F : ndarray or number
-            Accepted ID samples, their summed loss, accepted OOD samples.
-
-        n_id, n_ood : int
-            Numbers of ID and OOD samples. If the rule leaves a prior open, the fraction
-            of OOD samples among them takes its place.
+        N, E, F, n_id, n_ood
+            As in :meth:`feasible`. If the rule leaves a prior open, the fraction of OOD
+            samples takes its place.
 
         Returns
         -------

@@ -346,14 +346,11 @@ class ScoredSamples:
 
         Parameters
         ----------
-        theta : float
-            The angle between the two scores, see :class:`OperatingPoint`.
+        theta, scales
+            As in :meth:`project`.
 
         lam : ndarray of shape (n_thresholds,)
             The thresholds.
-
-        scales : tuple of (float, float)
-            The scales of the two scores.
 
         Returns
         -------

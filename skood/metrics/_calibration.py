@@ -227,8 +227,8 @@ def expected_calibration_error(
 
     Parameters
     ----------
-    y_true : array-like of shape (n_samples,)
-        Labels of ID and OOD samples, see `ood_label` and `classes`.
+    y_true, ood_label, sample_weight
+        As in :func:`auroc`.
 
     y_proba : array-like of shape (n_samples, n_classes) or (n_samples,)
         Probabilities of the classes, as returned by ``predict_proba``; the largest one
@@ -252,15 +252,9 @@ def expected_calibration_error(
         Whether to average, over the classes, the error of each class's probability
         (each with its own bins) instead of only the largest probability.
 
-    ood_label : int or str, default=-1
-        Label of known OOD samples.
-
     classes : array-like of shape (n_classes,), default=None
         The labels of the columns of `y_proba`, ``classes_`` of the classifier; a
         label outside of them is OOD. None: the sorted ID labels.
-
-    sample_weight : array-like of shape (n_samples,), default=None
-        Weights of the samples, see :ref:`metric_weights`. None: equal weights.
 
     Returns
     -------

@@ -221,12 +221,8 @@ def paired_test(
 
     Parameters
     ----------
-    metric : callable
-        ``metric(y_true, *arrays, **metric_params)`` returns a number, as in
-        :func:`bootstrap_ci`.
-
-    y_true : array-like of shape (n_samples,)
-        Labels of ID and OOD samples, see `ood_label` and `classes`.
+    metric, y_true, bounds, random_state, ood_label, classes, n_jobs, **metric_params
+        As in :func:`bootstrap_ci`; `random_state` controls permutations as well.
 
     arrays_a, arrays_b : array-like of shape (n_samples, ...), tuple or dict of them
         Arguments of the metric after `y_true`, from system a and from system b: one
@@ -243,25 +239,9 @@ def paired_test(
         are. False: all arrays are swapped as they are, which requires scores on a
         common scale.
 
-    bounds : tuple of (float, float), default=None
-        Lowest and highest value of the metric, as in :func:`bootstrap_ci`.
-
     resampling : Resampling, default=None
         Number of resamples, type of the test (see Notes) and level of the interval of
         the difference. None: ``Resampling()``, 999 permutations and 95 %.
-
-    random_state : int, RandomState instance or None, default=None
-        Controls permutations and resamples. The result does not depend on `n_jobs`.
-
-    ood_label, classes : int or str, default=-1, and array-like, default=None
-        OOD samples have the label `ood_label`, or a label that is not in `classes`.
-
-    n_jobs : int, default=None
-        Number of joblib jobs.
-
-    **metric_params : dict
-        Further arguments of the metric, shared by the systems. Those with one entry
-        per sample are resampled with the samples, as in :func:`bootstrap_ci`.
 
     Returns
     -------

@@ -223,12 +223,8 @@ def aupr_out(
 
     Parameters
     ----------
-    y_true, y_score, ood_label, classes, sample_weight
-        As in :func:`auroc`.
-
-    interpolation : {"step", "trapezoid"}, default="step"
-        "step" is the average precision, "trapezoid" joins the points by straight
-        lines.
+    y_true, y_score, interpolation, ood_label, classes, sample_weight
+        As in :func:`aupr_in`.
 
     Returns
     -------
@@ -364,14 +360,8 @@ def tnr_at_tpr(
 
     Parameters
     ----------
-    y_true, y_score, ood_label, classes, sample_weight
-        As in :func:`auroc`.
-
-    tpr : float, default=0.95
-        True positive rate in (0, 1].
-
-    positive : {"id", "ood"}, default="id"
-        The positive class.
+    y_true, y_score, tpr, positive, ood_label, classes, sample_weight
+        As in :func:`fpr_at_tpr`.
 
     Returns
     -------

@@ -218,8 +218,9 @@ class TwoScoreCurve:
 
         Parameters
         ----------
-        y_true : array-like of shape (n_samples,)
-            Labels of ID and OOD samples, see `ood_label` and `classes`.
+        y_true, loss, ood_label, classes, sample_weight
+            As in :meth:`RiskCoverageCurve.from_predictions`; `loss` is of
+            "risk_coverage" and "scod".
 
         y_pred : array-like of shape (n_samples,)
             Predicted labels; entries of OOD samples are ignored. May be None when
@@ -243,20 +244,10 @@ class TwoScoreCurve:
             from the training data are often misclassified. "scod": the least risk over
             ID and OOD samples at every coverage of both.
 
-        loss : "zero_one", callable or array-like, default="zero_one"
-            Of "risk_coverage" and "scod": as in
-            :meth:`RiskCoverageCurve.from_predictions`.
-
-        ood_label, classes : int or str, default=-1, and array-like, default=None
-            OOD samples have the label `ood_label`, or a label that is not in `classes`.
-
         solver : Solver, default=None
             Its `angles` and `n_angles` are searched; no effect with one score. With
             ``angles="full"`` a score may be used reversed, without a warning: see the
             `thetas`. None: ``Solver("grid", n_angles=91)``, one degree apart.
-
-        sample_weight : array-like of shape (n_samples,), default=None
-            Weights of the samples, see :ref:`metric_weights`. None: equal weights.
 
         **options : float
             Options of some kinds:

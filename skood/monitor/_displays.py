@@ -81,11 +81,8 @@ class MartingaleDisplay(BaseDisplay):
         monitor : object, dict of str to object, or MonitorPanel
             A fitted monitor, several by name, or a panel, whose culprits are colored.
 
-        ax : matplotlib Axes, default=None
-            Where to draw; None makes a new figure.
-
-        **kwargs : dict
-            Passed to matplotlib's ``plot``, of every line.
+        ax, **kwargs
+            Passed to `plot`.
 
         Returns
         -------
@@ -245,12 +242,8 @@ class RateDisplay(BaseDisplay):
         monitor : RateMonitor
             The monitor.
 
-        ax : matplotlib Axes, default=None
-            Where to draw; None makes a new figure.
-
-        **kwargs : dict
-            Passed to matplotlib's ``plot`` of the estimate; ``color`` is also the color
-            of the interval.
+        ax, **kwargs
+            Passed to `plot`.
 
         Returns
         -------

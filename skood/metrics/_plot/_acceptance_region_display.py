@@ -171,15 +171,8 @@ class AcceptanceRegionDisplay(BaseDisplay):
 
         Parameters
         ----------
-        estimator : RejectOptionClassifier
-            Fitted. It may be the last step of a Pipeline, or in a search.
-
-        X : array-like of shape (n_samples, ...)
-            The samples.
-
-        y : array-like of shape (n_samples,)
-            Their labels. A sample is OOD when its label is the `ood_label` of the
-            classifier or is not in its `classes_`.
+        estimator, X, y
+            As in :meth:`DoubleScoreROCDisplay.from_estimator`.
 
         ax, **kwargs
             Passed to `plot`.

@@ -427,15 +427,9 @@ class PrecisionRecallDisplay(BoundDisplay):
     ood_prior : float
         The fraction of OOD samples at deployment that the curves were made for.
 
-    single_curves : list of TwoScoreCurve, default=()
-        The same for each score alone; empty if there is only one.
-
-    score_names : tuple of (str, str), default=("y_score", "ood_score")
-        Names of the scores, for the legend.
-
-    point : OperatingPoint, default=None
-        A rule to mark, by its `tpr` and `precision`; its `risk` is shown in the legend
-        unless it is NaN.
+    single_curves, score_names, point
+        As of :class:`DoubleScoreROCDisplay`; `point` is marked by its `tpr` and
+        `precision`.
 
     rule : BaseRule, default=None
         Its bounds on precision and recall are shaded; it must bound the former, at the
@@ -550,12 +544,8 @@ class PrecisionRecallDisplay(BoundDisplay):
             Fraction of OOD samples at deployment, in [0, 1). None: the prior of the
             classifier's rule, 0.5 if it has none.
 
-        solver : Solver, default=None
-            See :meth:`TwoScoreCurve.from_predictions`. None: 91 angles, of the range
-            that the solver of the classifier searches.
-
-        ax, **kwargs
-            Passed to `plot`.
+        solver, ax, **kwargs
+            As in :meth:`DoubleScoreROCDisplay.from_estimator`.
 
         Returns
         -------
