@@ -388,12 +388,8 @@ def run_comparison(
         detectors | extra, data, plan, output, n_jobs=n_jobs, desc=desc
     )
     sets = {name: n_rows(X) for name, X in data.ood.items()}
-    settings = {
-        "repeats": len(plan),
-        "random_state": random_state,
-        "n_resamples": resampling.n_resamples,
-        "confidence_level": level,
-    }
+    sampling = {"n_resamples": resampling.n_resamples, "confidence_level": level}
+    settings = {"repeats": len(plan), "random_state": random_state, **sampling}
     n_train = 0
     if not are_frozen:
         train = plan[0].train
@@ -407,12 +403,7 @@ def run_comparison(
             (scores, records),
             plan,
             (list(detectors), sets, groups, metrics),
-            {
-                "n_resamples": resampling.n_resamples,
-                "confidence_level": level,
-                "random_state": entropy,
-                "n_jobs": n_jobs,
-            },
+            {**sampling, "random_state": entropy, "n_jobs": n_jobs},
         ),
         scores=scores,
         wrong=wrong,

@@ -201,6 +201,11 @@ def cell(content, kind="td", name="", scope=""):
     return f"<{kind}{name}{scope}>{content}</{kind}>"
 
 
+def _heads(*names, kind=""):
+    """Return the heads of columns; the names are HTML."""
+    return [cell(name, "th", kind, "col") for name in names]
+
+
 def table(caption, head, rows):
     """Return a table that can be scrolled; caption, head and rows are HTML."""
     lines = ["<tr>" + "".join(row) + "</tr>" for row in rows]
@@ -246,8 +251,7 @@ def html_table(frame, caption=""):
     >>> html_table(frame, caption="Digits").splitlines()[4]
     '<tr><th scope="row">KNN</th><td><b>0.97</b></td></tr>'
     """
-    names = ["", *map(str, frame.columns)]
-    head = [cell(escape(name), "th", scope="col") for name in names]
+    head = _heads("", *(escape(str(name)) for name in frame.columns))
     rows = [
         [cell(escape(str(name)), "th", scope="row"), *map(cell, map(str, values))]
         for name, *values in frame.itertuples(name=None)
@@ -406,9 +410,8 @@ def _overview(comparisons):
                 cell(f"{escape(best)} ({_header(metric)} {value:.3f})", name="text"),
             ]
         )
-    columns = ("comparison", "ID samples", "OOD samples", "detectors")
-    head = [cell(text, "th", scope="col") for text in columns]
-    head.append(cell("best on average over the sets", "th", "text", "col"))
+    head = _heads("comparison", "ID samples", "OOD samples", "detectors")
+    head += _heads("best on average over the sets", kind="text")
     return table("What is compared, and what came first.", head, rows)
 
 
@@ -487,11 +490,7 @@ def _sets(comparison):
                 cell(escape(", ".join(groups)) or "–", name="text"),
             ]
         )
-    head = [
-        cell("OOD set", "th", scope="col"),
-        cell("samples", "th", scope="col"),
-        cell("groups", "th", "text", "col"),
-    ]
+    head = [*_heads("OOD set", "samples"), *_heads("groups", kind="text")]
     return table("OOD sets", head, rows)
 
 
@@ -502,11 +501,11 @@ def _metric_table(comparison, metric, with_seconds=False):
     cells = {(row["detector"], row["ood"]): row for row in rows}
     alpha = 1 - comparison.settings["confidence_level"]
     seconds = _second_columns(rows) if with_seconds else {}
-    head = [cell("detector", "th", scope="col")]
+    head = _heads("detector")
     for name, is_group in columns.items():
         label = escape(name) + (" <small>mean of group</small>" if is_group else "")
-        head.append(cell(label, "th", "group" if is_group else "", "col"))
-    head += [cell(text, "th", "group", "col") for text in seconds.values()]
+        head += _heads(label, kind="group" if is_group else "")
+    head += _heads(*seconds.values(), kind="group")
     lines = []
     for name in dict.fromkeys(row["detector"] for row in rows):
         line = [cell(escape(name), "th", scope="row")]

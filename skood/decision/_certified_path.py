@@ -20,6 +20,7 @@ from typing import NamedTuple
 import numpy as np
 
 from skood.decision._statements import limit_of, text_of
+from skood.stats._rate_tests import least_where
 from skood.utils._stored import stored
 from skood.utils._ties import tie_scale_of_ranked, tolerance
 
@@ -295,11 +296,21 @@ def ascending(first, sizes, scales, delta):
         elif test.kind == "tpr_min":
             spread = math.sqrt(test.limit * (1 - test.limit) / max(n_id, 1))
             start = max(start, test.limit + 3 * spread)
+    starts = zip((start, max(start, other)), _WEIGHTS, strict=True)
+    return _path_from(first, 0.0, lam, scales, fraction, starts)
+
+
+def _path_from(first, theta, lam, scales, accepted, starts):
+    """Return a `Path` of thresholds, and the weights of starts.
+
+    `accepted` are the fractions that thresholds accept, and `starts` pairs of the
+    fraction and the weight of a start.
+    """
     weights = np.zeros(lam.size)
-    for low, weight in zip((start, max(start, other)), _WEIGHTS, strict=True):
-        weights[min(np.searchsorted(fraction, low), lam.size - 1)] += weight
-    counts = [first.counts(0.0, lam, scales)[0]]
-    return Path(list(zip(repeat(0.0), lam.tolist(), repeat(scales))), counts), weights
+    for fraction, weight in starts:
+        weights[min(np.searchsorted(accepted, fraction), lam.size - 1)] += weight
+    counts = [first.counts(theta, lam, scales)[0]]
+    return Path(list(zip(repeat(theta), lam.tolist(), repeat(scales))), counts), weights
 
 
 def _at_fractions(projected, fractions):
@@ -343,12 +354,8 @@ def by_answers(first, theta, scales):
     """Return a `Path` from few to many answers in an order, and its weights."""
     projected = first.samples.project(theta, scales)
     lam, accepted = _at_fractions(projected, _ANSWERED)
-    weights = np.zeros(lam.size)
-    for start in _MIXTURE_STARTS:
-        at = min(np.searchsorted(accepted, start), lam.size - 1)
-        weights[at] += 1 / len(_MIXTURE_STARTS)
-    counts = [first.counts(theta, lam, scales)[0]]
-    return Path(list(zip(repeat(theta), lam.tolist(), repeat(scales))), counts), weights
+    starts = zip(_MIXTURE_STARTS, repeat(1 / len(_MIXTURE_STARTS)))
+    return _path_from(first, theta, lam, scales, accepted, starts)
 
 
 def _front(margin, objective):
@@ -441,11 +448,7 @@ def upper_bound(test, samples, accepted, stakes, ends, delta):
     low, high = ends
     if not is_certified(high):
         return high
-    tol = 1e-9 * (high - low)
-    while high - low > tol:
-        middle = (low + high) / 2
-        low, high = (low, middle) if is_certified(middle) else (middle, high)
-    return high
+    return least_where(is_certified, low, high, 1e-9 * (high - low))
 
 
 # Rates of kinds of tests that do not start with them.

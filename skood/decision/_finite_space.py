@@ -220,19 +220,6 @@ def _check_probabilities(values, name):
     return values / values.sum()
 
 
-def _check_input(p_id, p_ood, risk, rule):
-    """Return the checked arrays, OOD arrays as zeros if they are None, or raise."""
-    check_rule(rule)
-    p, risk = _check_probabilities(p_id, "p_id"), check_nonnegative(risk, "risk")
-    q = np.zeros(len(p)) if p_ood is None else _check_probabilities(p_ood, "p_ood")
-    if not len(p) == len(q) == len(risk):
-        raise ValueError(
-            f"p_id, p_ood and risk must have one entry per atom each, got {len(p)}, "
-            f"{len(q)} and {len(risk)}."
-        )
-    return p, q, risk
-
-
 def _problem(rule, has_ood):
     """Return cost and bounds as functions of rates, and whether N must be positive."""
     cost, bounds = rule.cost(), []
@@ -396,7 +383,14 @@ def solve_finite(p_id, p_ood, risk, rule):
     >>> round(solution.tpr, 4), round(solution.fpr, 4)
     (0.5, 0.25)
     """
-    p, q, risk = _check_input(p_id, p_ood, risk, rule)
+    check_rule(rule)
+    p, risk = _check_probabilities(p_id, "p_id"), check_nonnegative(risk, "risk")
+    q = np.zeros(len(p)) if p_ood is None else _check_probabilities(p_ood, "p_ood")
+    if not len(p) == len(q) == len(risk):
+        raise ValueError(
+            f"p_id, p_ood and risk must have one entry per atom each, got {len(p)}, "
+            f"{len(q)} and {len(risk)}."
+        )
     cost, bounds, needs_sample = _problem(rule, p_ood is not None)
     # elsewhere the likelihood ratio is infinite, or nearly so: never accepted
     atoms = np.flatnonzero(p > GUARD * q)

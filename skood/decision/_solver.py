@@ -35,6 +35,7 @@ from skood.decision._operating_point import Attainable, OperatingPoint, weights
 from skood.decision._options import Solver
 from skood.decision._scored_samples import checked_samples
 from skood.exceptions import InfeasibleError
+from skood.stats._rate_tests import least_where
 from skood.utils._ties import GUARD, tolerance
 from skood.utils._warnings import warn
 
@@ -97,11 +98,12 @@ def _least_at(problem, theta, goal, low, high, accuracy, randomize):
     """
     lam, *after = problem.points(theta)
     before = points_before(*after) if randomize else None
-    while high - low > accuracy / 2:
-        middle = (low + high) / 2
-        best = problem.best_of(theta, lam, *after, goal=goal(middle), before=before)
-        low, high = (middle, high) if best is None else (low, middle)
-    return high
+
+    def is_met(amount):
+        best = problem.best_of(theta, lam, *after, goal=goal(amount), before=before)
+        return best is not None
+
+    return least_where(is_met, low, high, accuracy / 2)
 
 
 def _least_violation(problem, rule, thetas, optimize, find, randomize, infeasible):

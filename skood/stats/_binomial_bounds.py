@@ -4,6 +4,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
 
 import math
+from bisect import bisect_left
 from numbers import Integral, Real
 
 import numpy as np
@@ -174,13 +175,7 @@ def max_accepted_ood_on_average(n_ood, fpr_max, largest=None):
 
 def _smallest(holds, low, high):
     """Return the smallest integer in (low, high] where `holds`, which is monotone."""
-    while high - low > 1:
-        middle = (low + high) // 2
-        if holds(middle):
-            high = middle
-        else:
-            low = middle
-    return high
+    return low + 1 + bisect_left(range(low + 1, high), True, key=holds)
 
 
 def sizes_needed(tpr, fpr, n_id, n_ood, rank, count):

@@ -88,6 +88,14 @@ def is_sorted(values):
     )
 
 
+def least_where(holds, low, high, accuracy):
+    """Return the least number where `holds`, which is monotone; `high` if nowhere."""
+    while high - low > accuracy:
+        middle = (low + high) / 2
+        low, high = (low, middle) if holds(middle) else (middle, high)
+    return high
+
+
 def betting_bound(values, delta):
     """Return an upper bound on the mean of values in [0, 1], see `risk_upper_bound`."""
     if len(values) > 20 and is_sorted(values):
@@ -102,11 +110,7 @@ def betting_bound(values, delta):
         wealth = np.cumsum(np.log1p(stakes * (r - values)))
         return wealth.max() >= -math.log(delta)
 
-    low, high = 0.0, 1.0
-    while high - low > 1e-12 and is_reached(1.0):
-        middle = (low + high) / 2
-        low, high = (low, middle) if is_reached(middle) else (middle, high)
-    return high
+    return least_where(is_reached, 0.0, 1.0, 1e-12) if is_reached(1.0) else 1.0
 
 
 def two_sample(N, n_id, F, n_ood, id_factor, ood_factor, delta):

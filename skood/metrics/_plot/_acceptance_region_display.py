@@ -182,7 +182,7 @@ class AcceptanceRegionDisplay(BaseDisplay):
         display : AcceptanceRegionDisplay
             The display, drawn.
         """
-        read = read_rejector(estimator, X, y, cls.__name__)
+        read = read_rejector(estimator, X, cls.__name__)
         clf, y_pred, y_score, ood_score, labels = read
         if clf.operating_point_ is None:
             raise ValueError(

@@ -121,11 +121,8 @@ class ContributionDisplay(BaseDisplay):
         X : array-like of shape (1, ...)
             The sample.
 
-        name : str, default=None
-            Title; None: the sentence on the sample.
-
-        ax, **kwargs
-            Passed to `plot`.
+        name, ax, **kwargs
+            As in :meth:`from_explanation`.
 
         Returns
         -------

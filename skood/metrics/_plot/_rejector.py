@@ -9,7 +9,7 @@ from skood.decision import OperatingPoint
 from skood.utils._metaestimators import labels_before_rejection, unwrap, unwrapped
 
 
-def read_rejector(estimator, X, y, owner):
+def read_rejector(estimator, X, owner):
     """Return a fitted selective classifier and its inputs of `from_predictions`.
 
     These are its predictions, also for samples that it rejects, its two scores (the

@@ -64,7 +64,7 @@ class BoundDisplay(BaseDisplay):
     rule: Any = None
 
     @classmethod
-    def _compute(cls, y_true, y_pred, scores, point, params):
+    def _compute(cls, y_true, y_pred, scores, point, **params):
         """Return the curves and the rated point as constructor arguments."""
         make = partial(TwoScoreCurve.from_predictions, y_true, None)
         singles = [] if scores[1] is None else scores
@@ -310,13 +310,9 @@ class DoubleScoreROCDisplay(BoundDisplay):
         display : DoubleScoreROCDisplay
             The display, drawn.
         """
-        params = {
-            "kind": "roc",
-            "ood_label": ood_label,
-            "classes": classes,
-            "solver": solver,
-        }
-        made = cls._compute(y_true, y_pred, (y_score, ood_score), point, params)
+        known = {"ood_label": ood_label, "classes": classes, "solver": solver}
+        scores = y_score, ood_score
+        made = cls._compute(y_true, y_pred, scores, point, kind="roc", **known)
         return cls(**made, score_names=score_names, rule=rule).plot(ax, **kwargs)
 
     @classmethod
@@ -349,7 +345,7 @@ class DoubleScoreROCDisplay(BoundDisplay):
         display : DoubleScoreROCDisplay
             The display, drawn.
         """
-        read = read_rejector(estimator, X, y, cls.__name__)
+        read = read_rejector(estimator, X, cls.__name__)
         rule = read[0].rule
         if rule is not None and cls._marked_bounds(rule) is None:
             rule = None
@@ -516,14 +512,9 @@ class PrecisionRecallDisplay(BoundDisplay):
         display : PrecisionRecallDisplay
             The display, drawn.
         """
-        params = {
-            "kind": "precision_recall",
-            "ood_prior": ood_prior,
-            "ood_label": ood_label,
-            "classes": classes,
-            "solver": solver,
-        }
-        made = cls._compute(y_true, y_pred, (y_score, ood_score), point, params)
+        known = {"ood_label": ood_label, "classes": classes, "solver": solver}
+        known |= {"kind": "precision_recall", "ood_prior": ood_prior}
+        made = cls._compute(y_true, y_pred, (y_score, ood_score), point, **known)
         display = cls(**made, ood_prior=ood_prior, score_names=score_names, rule=rule)
         return display.plot(ax, **kwargs)
 
@@ -552,7 +543,7 @@ class PrecisionRecallDisplay(BoundDisplay):
         display : PrecisionRecallDisplay
             The display, drawn.
         """
-        read = read_rejector(estimator, X, y, cls.__name__)
+        read = read_rejector(estimator, X, cls.__name__)
         rule = read[0].rule
         of_rule = getattr(rule, "ood_prior", None)
         if ood_prior is None:
