@@ -443,17 +443,12 @@ def make_selective_risk_scorer(
 
     Parameters
     ----------
-    tpr_min : float, default=0.8
-        Least fraction of ID samples to accept.
-
-    fpr_max : float, default=0.2
-        Largest fraction of OOD samples to accept.
+    tpr_min, fpr_max
+        As in :class:`~skood.rejection.BoundedTPRFPR`.
 
     loss : str, callable or array-like, default="zero_one"
-        "zero_one"; for regressors, "absolute_error" or "squared_error"; a function
-        ``loss(y_true, y_pred)`` of the ID samples that returns one number per sample;
-        or a loss matrix of shape (n_classes, n_classes), the true class in rows, both
-        in the order of `classes_`. Not negative.
+        As in :meth:`RiskCoverageCurve.from_predictions`, except for an array of losses
+        per sample; a loss matrix is in the order of `classes_`.
 
     max_loss : float, default=None
         Larger losses are clipped to it. None: losses are not clipped.
@@ -518,23 +513,19 @@ def make_selective_risk_scorer(
 
     Examples
     --------
-    >>> import numpy as np
-    >>> from sklearn.base import BaseEstimator
-    >>> from sklearn.tree import DecisionTreeClassifier
+    >>> from sklearn.linear_model import LogisticRegression
+    >>> from sklearn.model_selection import cross_val_score
+    >>> from skood.datasets import load_digits_ood
+    >>> from skood.detectors import MSP
     >>> from skood.metrics import make_selective_risk_scorer
-    >>> class Magnitude(BaseEstimator):
-    ...     def fit(self, X, y):
-    ...         self.estimator_ = DecisionTreeClassifier(max_depth=1).fit(X, y)
-    ...         self.classes_ = self.estimator_.classes_
-    ...         return self
-    ...     def score_samples(self, X):
-    ...         return -np.abs(X).ravel()
-    >>> detector = Magnitude().fit([[-1.0], [-0.5], [0.5], [1.0]], [0, 0, 1, 1])
-    >>> X, y = np.array([[-0.9], [0.1], [0.8], [0.5], [-3.0]]), [0, 0, 1, -1, -1]
-    >>> round(make_selective_risk_scorer(fpr_max=0.5)(detector, X, y), 3)
-    -0.333
-    >>> round(make_selective_risk_scorer(fpr_max=0.0)(detector, X, y), 3)
-    -1.467
+    >>> from skood.model_selection import OODStratifiedKFold
+    >>> X, y = load_digits_ood(left_out=(0, 4), ood_label=-1, return_X_y=True)
+    >>> msp, cv = MSP(LogisticRegression(max_iter=200)), OODStratifiedKFold(2)
+    >>> for fpr_max in (0.5, 0.2):
+    ...     scorer = make_selective_risk_scorer(fpr_max=fpr_max)
+    ...     print(cross_val_score(msp, X, y, scoring=scorer, cv=cv).round(3))
+    [-0.017 -0.012]
+    [-1.149 -1.16 ]
     """
     return RuleScorer(
         "make_selective_risk_scorer",
@@ -606,7 +597,7 @@ def make_cost_scorer(
     >>> from skood.detectors import MSP
     >>> from skood.metrics import make_cost_scorer
     >>> from skood.model_selection import OODStratifiedKFold
-    >>> X, y = load_digits_ood(left_out=(0, 4), return_X_y=True)
+    >>> X, y = load_digits_ood(left_out=(0, 4), ood_label=-1, return_X_y=True)
     >>> msp, cv = MSP(LogisticRegression(max_iter=200)), OODStratifiedKFold(2)
     >>> scorer = make_cost_scorer(reject_id=0.3, ood_prior=0.2)
     >>> cross_val_score(msp, X, y, scoring=scorer, cv=cv).round(3)

@@ -62,7 +62,35 @@ class Progress:
     n_used: int = 0
 
 
-class ExchangeabilityMonitor(SkoodEstimator):
+class FittedMonitor(SkoodEstimator):
+    """Base class of monitors that are fitted on samples of normal operation."""
+
+    _state = "progress_"  # an attribute of fitted monitors
+
+    @takes_input
+    def partial_fit(self, X, y=None):
+        """Add samples of the stream; the same as `fit` on an unfitted monitor.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, n_features)
+            New samples, or what else `update` takes.
+
+        y : array-like of shape (n_samples,), default=None
+            Labels for a first fit; ignored later.
+
+        Returns
+        -------
+        self : object
+            The monitor.
+        """
+        if not hasattr(self, self._state):
+            return self.fit(X, y)
+        self.update(X)
+        return self
+
+
+class ExchangeabilityMonitor(FittedMonitor):
     r"""Alarm, at any time, if scores after deployment differ from normal operation.
 
     A conformal test martingale [1]_, [2]_ on the ranks :math:`j_t \in \{0, \dots, n\}`
@@ -379,28 +407,6 @@ class ExchangeabilityMonitor(SkoodEstimator):
             return np.empty(0)
         path, self.progress_ = self._advance(self._scores(X))
         return path
-
-    @takes_input
-    def partial_fit(self, X, y=None):
-        """Add samples of the stream; the same as `fit` on an unfitted monitor.
-
-        Parameters
-        ----------
-        X : array-like of shape (n_samples, n_features)
-            See `update`.
-
-        y : array-like of shape (n_samples,), default=None
-            Labels for a first fit; ignored later.
-
-        Returns
-        -------
-        self : object
-            The monitor.
-        """
-        if not hasattr(self, "progress_"):
-            return self.fit(X, y)
-        self.update(X)
-        return self
 
     def restart(self):
         """Continue after an alarm that was a false one.

@@ -14,13 +14,12 @@ from sklearn.frozen import FrozenEstimator
 from sklearn.utils import get_tags
 from sklearn.utils.validation import check_is_fitted
 
-from skood.monitor._exchangeability import ExchangeabilityMonitor
+from skood.monitor._exchangeability import ExchangeabilityMonitor, FittedMonitor
 from skood.monitor._rates import RateMonitor
 from skood.stats._betting import Alarm
 from skood.stats._evalues import e_bh
 from skood.utils._atomic_fit import fresh_fit, kept_state
-from skood.utils._estimator import SkoodEstimator
-from skood.utils._input import check_input, takes_input
+from skood.utils._input import check_input
 from skood.utils._metaestimators import (
     copy_input_attributes,
     join_input_tags,
@@ -31,7 +30,7 @@ from skood.utils._optional import import_pandas
 from skood.utils._param_validation import HasMethods, Number, fit_context
 
 
-class MonitorPanel(SkoodEstimator):
+class MonitorPanel(FittedMonitor):
     r"""Monitors of several scores, rates or classes: one alarm, and named culprits.
 
     Martingales of different scores have different filtrations: their average is not a
@@ -125,6 +124,7 @@ class MonitorPanel(SkoodEstimator):
         self.fdr = fdr
         self.by = by
 
+    _state = "named_monitors_"
     _takes_dict = True  # of the samples of each monitor
 
     @fit_context(prefer_skip_nested_validation=False)
@@ -316,28 +316,6 @@ class MonitorPanel(SkoodEstimator):
         direction, shape, start = monitor.leader_
         alarm = Alarm(self.n_seen_ + at + 1, start, direction, shape, float(mean[at]))
         self._alarm_of_classes = (alarm, name)
-
-    @takes_input
-    def partial_fit(self, X, y=None):
-        """Add samples of the stream; the same as `fit` on an unfitted panel.
-
-        Parameters
-        ----------
-        X : array-like of shape (n_samples, n_features) or dict of str to array-like
-            See `update`.
-
-        y : array-like of shape (n_samples,), default=None
-            Labels for a first fit; ignored later.
-
-        Returns
-        -------
-        self : object
-            The panel.
-        """
-        if not hasattr(self, "named_monitors_"):
-            return self.fit(X, y)
-        self.update(X)
-        return self
 
     def _first_alarm(self):
         """Return the first alarm and the name of its monitor."""
