@@ -296,21 +296,11 @@ def ascending(first, sizes, scales, delta):
         elif test.kind == "tpr_min":
             spread = math.sqrt(test.limit * (1 - test.limit) / max(n_id, 1))
             start = max(start, test.limit + 3 * spread)
-    starts = zip((start, max(start, other)), _WEIGHTS, strict=True)
-    return _path_from(first, 0.0, lam, scales, fraction, starts)
-
-
-def _path_from(first, theta, lam, scales, accepted, starts):
-    """Return a `Path` of thresholds, and the weights of starts.
-
-    `accepted` are the fractions that thresholds accept, and `starts` pairs of the
-    fraction and the weight of a start.
-    """
     weights = np.zeros(lam.size)
-    for fraction, weight in starts:
-        weights[min(np.searchsorted(accepted, fraction), lam.size - 1)] += weight
-    counts = [first.counts(theta, lam, scales)[0]]
-    return Path(list(zip(repeat(theta), lam.tolist(), repeat(scales))), counts), weights
+    for low, weight in zip((start, max(start, other)), _WEIGHTS, strict=True):
+        weights[min(np.searchsorted(fraction, low), lam.size - 1)] += weight
+    counts = [first.counts(0.0, lam, scales)[0]]
+    return Path(list(zip(repeat(0.0), lam.tolist(), repeat(scales))), counts), weights
 
 
 def _at_fractions(projected, fractions):
@@ -354,8 +344,12 @@ def by_answers(first, theta, scales):
     """Return a `Path` from few to many answers in an order, and its weights."""
     projected = first.samples.project(theta, scales)
     lam, accepted = _at_fractions(projected, _ANSWERED)
-    starts = zip(_MIXTURE_STARTS, repeat(1 / len(_MIXTURE_STARTS)))
-    return _path_from(first, theta, lam, scales, accepted, starts)
+    weights = np.zeros(lam.size)
+    for start in _MIXTURE_STARTS:
+        at = min(np.searchsorted(accepted, start), lam.size - 1)
+        weights[at] += 1 / len(_MIXTURE_STARTS)
+    counts = [first.counts(theta, lam, scales)[0]]
+    return Path(list(zip(repeat(theta), lam.tolist(), repeat(scales))), counts), weights
 
 
 def _front(margin, objective):
