@@ -142,12 +142,12 @@ def certify_path(
 
     Notes
     -----
-    The tests are those of "path" in the notes of :func:`certify`: neither the number of
-    statements nor the length of the path weakens them. With J starts the level of a
-    candidate is :math:`\delta / J` at a start, else 0, plus the level of the one before
-    if that is certified. Until a false candidate is certified, the level at a false one
-    is at most the sum of the fractions since the false one before; these sum to
-    :math:`\delta`.
+    Candidates are tested as in "path" in the notes of :func:`certify`: neither the
+    number of statements nor the length of the path weakens the tests. With J starts the
+    level of a candidate is :math:`\delta / J` at a start, else 0, plus the level of the
+    one before if that is certified. Until a false candidate is certified, the level at
+    a false one is at most the sum of the fractions since the false one before; these
+    sum to :math:`\delta`.
 
     Examples
     --------

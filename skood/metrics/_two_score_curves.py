@@ -455,7 +455,7 @@ class SCODCurve:
 
     Notes
     -----
-    The cost is that of :class:`~skood.rejection.CostBased` [1]_, with its symbols. As
+    Costs are as in :class:`~skood.rejection.CostBased` [1]_, with its symbols. As
     the minimum of functions that are linear in each of :math:`\varepsilon_1`,
     :math:`\varepsilon_2`, :math:`\varepsilon_3` and :math:`\pi`, the curve is concave
     in each. It is never above the cost of accepting all or no samples.
