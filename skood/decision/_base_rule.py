@@ -335,6 +335,11 @@ class Rebounded(BaseRule):
         self.rule = rule
         self.bounded = bounded
 
+    @classmethod
+    def loosened(cls, rule, amount):
+        """Return a rule whose bounds may each be violated by an amount."""
+        return cls(rule, rule._loosened_rates(amount))
+
     def rates(self):
         return self.bounded
 

@@ -67,8 +67,7 @@ def _nearest(problem, rule, optimize, find, *, whole, randomize):
     """
 
     def goal(amount):
-        loosened = Rebounded(rule, rule._loosened_rates(amount))
-        return Goal.of(loosened, problem, whole=whole)
+        return Goal.of(Rebounded.loosened(rule, amount), problem, whole=whole)
 
     low, high = 0.0, 1.0
     best = find(goal(high))
