@@ -10,10 +10,7 @@ import numpy as np
 from scipy.linalg.blas import dtrmm, dtrmv
 from sklearn.mixture import GaussianMixture
 
-from skood.detectors._common._base_output_detector import (
-    OutputDetector,
-    constraints_without_device,
-)
+from skood.detectors._common._base_output_detector import OutputDetector
 from skood.detectors._common._class_moments import ClassMoments, is_constant
 from skood.detectors._common._gaussian import shrunk, within_covariance
 from skood.detectors._common._softmax import log_sum_exp
@@ -126,7 +123,7 @@ class GMM(OutputDetector):
     _few: Any
 
     _parameter_constraints: dict = {
-        **constraints_without_device(),
+        **OutputDetector._parameter_constraints,
         "n_components": [Interval(Integral, 1, None, closed="left"), None],
         "covariance_type": [StrOptions({"full", "tied", "diag", "spherical"})],
         "reg_covar": [Interval(Real, 0, None, closed="left")],
@@ -135,6 +132,7 @@ class GMM(OutputDetector):
         "n_init": [Interval(Integral, 1, None, closed="left")],
         "random_state": ["random_state"],
     }
+    del _parameter_constraints["device"]
 
     _needs: ClassVar[frozenset] = frozenset({"features"})
 

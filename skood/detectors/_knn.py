@@ -262,12 +262,8 @@ class KNN(OutputDetector):
                 f"search: n_samples = {features.shape[0]}. Lower n_neighbors or give "
                 "more samples."
             )
-        indices = (
-            np.arange(outputs.n_samples)
-            if self._id_indices is None
-            else self._id_indices
-        )
-        self.bank_rows_ = indices[drawn]
+        every, of_id = np.arange(outputs.n_samples), self._id_indices
+        self.bank_rows_ = (every if of_id is None else of_id)[drawn]
         self._bank_indices = None if isinstance(drawn, slice) else drawn
         self._bank_labels = None if y is None else y[drawn]
         self._algorithm = self._choose(features)

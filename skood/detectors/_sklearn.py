@@ -11,10 +11,7 @@ from sklearn.ensemble import IsolationForest
 from sklearn.neighbors import LocalOutlierFactor
 from sklearn.utils import get_tags
 
-from skood.detectors._common._base_output_detector import (
-    OutputDetector,
-    constraints_without_device,
-)
+from skood.detectors._common._base_output_detector import OutputDetector
 from skood.nn._make_network import has_dense_features
 from skood.utils._input import named_errors
 from skood.utils._param_validation import HasMethods
@@ -110,10 +107,11 @@ class SklearnDetector(OutputDetector):
     """
 
     _parameter_constraints: dict = {
-        **constraints_without_device(),
+        **OutputDetector._parameter_constraints,
         "detector": [HasMethods("fit"), None],
         "per_class": ["boolean"],
     }
+    del _parameter_constraints["device"]
 
     _needs: ClassVar[frozenset] = frozenset({"features"})
     _sparse: ClassVar[str | None] = "kept"

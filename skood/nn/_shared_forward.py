@@ -228,7 +228,7 @@ def _read_only(array):
 
 @contextmanager
 def shared_outputs(detectors, classifiers=()):
-    """Fraction the forward passes of detectors that use the same network.
+    """Share the forward passes of detectors that use the same network.
 
     In the block, and in the thread that entered it, the first detector that uses a
     network runs it for the outputs that all need. They are stored until other samples

@@ -41,38 +41,44 @@ def check_parts(owner, what, methods):
 
     `what` is the parameter of `owner`; each part must have all `methods`.
     """
-    pairs = getattr(owner, what)
-    if not isinstance(pairs, (list, tuple)) or not all(
-        isinstance(pair, (list, tuple)) and len(pair) == 2 and isinstance(pair[0], str)
-        for pair in pairs
-    ):
-        raise TypeError(
-            f"{what} must be a list of (name, estimator), got {pairs!r}. Write "
-            f"{what}=[('knn', KNN()), ('vim', ViM())]."
-        )
-    names = [name for name, _ in pairs]
-    reserved = set(owner.get_params(deep=False))
-    bad = [name for name in names if not name or "__" in name or name in reserved]
+    pairs, reserved = getattr(owner, what), owner.get_params(deep=False)
+    parts: dict = {}
+    bad, twice = [], set()
+    for pair in pairs if isinstance(pairs, (list, tuple)) else [None]:
+        is_pair = isinstance(pair, (list, tuple)) and len(pair) == 2
+        if not is_pair or not isinstance(pair[0], str):
+            raise TypeError(
+                f"{what} must be a list of (name, estimator), got {pairs!r}. Write "
+                f"{what}=[('knn', KNN()), ('vim', ViM())]."
+            )
+        name, part = pair
+        if not name or "__" in name or name in reserved:
+            bad.append(name)
+        if name in parts:
+            twice.add(name)
+        parts[name] = part
     if bad:
         raise ValueError(
             f"Names in {what} must not be empty, contain '__' or be a parameter of "
             f"{type(owner).__name__}, got {bad}. Rename them."
         )
-    twice = sorted({name for name in names if names.count(name) > 1})
     if twice:
-        raise ValueError(f"Names in {what} must be distinct, got twice: {twice}.")
-    used = [(n, p) for n, p in pairs if not (isinstance(p, str) and p == "drop")]
-    if not used:
-        raise ValueError(
-            f"{what}={pairs!r} has no estimator. Give at least one that is not 'drop'."
-        )
-    for name, estimator in used:
-        lacking = missing_methods(estimator, methods)
-        if lacking or isinstance(estimator, type):
+        names = sorted(twice)
+        raise ValueError(f"Names in {what} must be distinct, got twice: {names}.")
+    for name, part in pairs:
+        if isinstance(part, str) and part == "drop":
+            del parts[name]
+            continue
+        lacking = missing_methods(part, methods)
+        if lacking or isinstance(part, type):
             raise TypeError(
                 f"{name!r} in {what} must be an estimator with "
-                f"{' and '.join(methods)}, or 'drop', got {estimator!r}"
+                f"{' and '.join(methods)}, or 'drop', got {part!r}"
                 + (f" without {', '.join(lacking)}." if lacking else ": a class.")
                 + (f" Instead {PYOD_ADVICE}." if "score_samples" in lacking else "")
             )
-    return [name for name, _ in used], [estimator for _, estimator in used]
+    if not parts:
+        raise ValueError(
+            f"{what}={pairs!r} has no estimator. Give at least one that is not 'drop'."
+        )
+    return list(parts), list(parts.values())

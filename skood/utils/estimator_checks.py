@@ -521,9 +521,8 @@ def check_batch_of_one(detector):
     alone = [fitted.score_samples(samples[i : i + 1])[0] for i in range(len(samples))]
     _same(alone, together, "scoring one by one")
     order = np.random.default_rng(0).permutation(len(samples))
-    _same(
-        fitted.score_samples(samples[order]), together[order], "permuting the samples"
-    )
+    permuted = fitted.score_samples(samples[order])
+    _same(permuted, together[order], "permuting the samples")
 
 
 def check_ties(detector):

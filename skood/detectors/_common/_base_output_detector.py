@@ -62,12 +62,7 @@ from skood.utils._memory_maps import (
     row_blocks,
     without,
 )
-from skood.utils._metaestimators import (
-    fit_wrapped,
-    n_rows,
-    take_rows,
-    wrapped_tags,
-)
+from skood.utils._metaestimators import fit_wrapped, n_rows, take_rows, wrapped_tags
 from skood.utils._optional import import_pandas
 from skood.utils._parallel import NO_LIMIT, ONE_THREAD, one_thread
 from skood.utils._param_validation import Classifier, fit_context
@@ -210,14 +205,13 @@ class OutputDetector(BaseDetector):
         # labels of torch data have been loaded by now
         if y is None and type(X) is not np.ndarray and is_torch_data(X):
             _, y, self._id_indices = self._id_samples(X, X.labels())
-            outputs = (
-                outputs if self._id_indices is None else outputs.take(self._id_indices)
-            )
+            if self._id_indices is not None:
+                outputs = outputs.take(self._id_indices)
         few_threads = one_thread(outputs.n_samples * outputs.array.shape[1] ** 2)
         with few_threads:
             self._fit_outputs(outputs, y)
-        fits_head = self.estimator is None and self._fits_head
-        if fits_head or (self.estimator is not None and not is_fixed(self.estimator)):
+        is_fitted = self.estimator is not None and not is_fixed(self.estimator)
+        if self._fits_head or is_fitted:
             return self._refitted_scores(X, y, sample_weight, on_few)
         with few_threads:
             return self._training_scores(outputs, y)
@@ -325,12 +319,11 @@ class OutputDetector(BaseDetector):
             :class:`~sklearn.frozen.FrozenEstimator`.
         """
         with kept_state(self):
-            self._add_samples(X, y, sample_weight)
+            self._add_samples(X, y, check_weight(sample_weight, n_rows(X)))
         return self
 
-    def _add_samples(self, X, y, sample_weight):
+    def _add_samples(self, X, y, weight):
         """Add samples to the sums and to the random sample, and update the model."""
-        weight = check_weight(sample_weight, n_rows(X))
         X, y = labeled_rows(X, y) if weight is None else weighted_rows(X, y)
         if self.estimator is None:
             X = loaded(X)
@@ -367,16 +360,13 @@ class OutputDetector(BaseDetector):
 
     def _check_as_before(self, y, weight):
         """Raise unless samples can be added to the sums of earlier calls."""
-        if (weight is not None) != self._weighs:
-            raise ValueError(
-                "sample_weight must be given in every call of partial_fit or in none: "
-                f"it was {'given' if self._weighs else 'not given'} before."
-            )
-        if (y is not None) != self._labeled:
-            raise ValueError(
-                "y must be given in every call of partial_fit or in none: it was "
-                f"{'given' if self._labeled else 'not given'} before."
-            )
+        pairs = (("sample_weight", weight, self._weighs), ("y", y, self._labeled))
+        for name, array, before in pairs:
+            if (array is not None) != before:
+                raise ValueError(
+                    f"{name} must be given in every call of partial_fit or in none: it "
+                    f"was {'given' if before else 'not given'} before."
+                )
         for name, value in self._summed_with.items():
             now = getattr(self, name)
             if now is not value and (name == "estimator" or now != value):
@@ -411,21 +401,19 @@ class OutputDetector(BaseDetector):
 
         With weights, `drawn` are copies with `copy_weights`, and the result is a pair.
         """
-        if not self._learns:
-            whole = len(drawn) == outputs.n_samples  # then a file is not copied
-            return weighted(
-                self._scores(outputs if whole else outputs.take(drawn)), copy_weights
-            )
-        if hasattr(self, "_added"):
+        if self._learns and hasattr(self, "_added"):
             scores = self._scores_by_formula(
                 outputs.take(drawn).weighted(copy_weights),
                 None if y is None else y[drawn],
             )
             if scores is not None:
                 return scores
-        if UNUSED.get():
-            return weighted(self._scores(outputs.take(drawn)), copy_weights)
-        return self._cross_fitted(outputs, y, drawn, copy_weights)
+        if self._learns and not UNUSED.get():
+            return self._cross_fitted(outputs, y, drawn, copy_weights)
+        # all samples, once each, need no copy
+        whole = copy_weights is outputs.weight and len(drawn) == outputs.n_samples
+        scored = outputs if whole else outputs.take(drawn)
+        return weighted(self._scores(scored), copy_weights)
 
     def _cross_fitted(self, outputs, y, drawn, copy_weights):
         """Return scores of samples, each from a copy that is fitted without it.
@@ -517,13 +505,11 @@ class OutputDetector(BaseDetector):
         """
         keys = SampleKeys(X)
 
-        def fit(other, X, y, sample_weight):
+        def fit(other, *training):
             if self.estimator is None:
-                other.estimator_ = LinearHead().fit(X, y, sample_weight)
+                other.estimator_ = LinearHead().fit(*training)
             else:
-                other.estimator_ = fit_wrapped(
-                    other, self.estimator, X, y, sample_weight
-                )
+                other.estimator_ = fit_wrapped(other, self.estimator, *training)
 
         def score(other, left_out, copy_weights):
             if on_few:
@@ -656,10 +642,9 @@ class OutputDetector(BaseDetector):
         if not hasattr(self, "estimator_"):
             (outputs,) = self._outputs(X)
             return outputs
-        if not ("features" in self._needs and is_matrix(X)):
-            return concatenate(self._outputs(X))
-        network = make_network(self.estimator_)
-        if not network.features_are_inputs:
+        in_blocks = "features" in self._needs and is_matrix(X)
+        network = make_network(self.estimator_) if in_blocks else None
+        if network is None or not network.features_are_inputs:
             return concatenate(self._outputs(X))
         features = float_rows(X)
         later = None if self._sums_logits else network.later_logits(features)
@@ -772,8 +757,7 @@ class OutputDetector(BaseDetector):
                 outputs, **options
             )
         ]
-        frame = pd.concat(frames, ignore_index=True)
-        scores = self._scores(outputs)
+        frame, scores = pd.concat(frames, ignore_index=True), self._scores(outputs)
         frame.insert(0, "score", scores)
         frame.insert(1, "is_ood", scores < self.offset_)
         if hasattr(X, "iloc"):
@@ -814,10 +798,3 @@ class OutputDetector(BaseDetector):
 def _is_small(X):
     """Return whether an array has few samples: one block, for one thread."""
     return isinstance(X, np.ndarray) and X.shape[:1] <= (_FEW_SAMPLES,)
-
-
-def constraints_without_device():
-    """Return constraints of a detector without `device`, which uses the CPU only."""
-    constraints = dict(OutputDetector._parameter_constraints)
-    del constraints["device"]
-    return constraints
