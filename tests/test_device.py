@@ -23,6 +23,7 @@ import skood.detectors._common._memory_bank as memory_bank
 import skood.detectors._knn as knn
 import skood.detectors._nn_guide as nn_guide
 import skood.detectors._relation as relation
+import skood.nn._torch_network as torch_network
 from skood.detectors import KNN, NCI, Energy, Mahalanobis, ViM
 from skood.detectors._common._base_output_detector import OutputDetector
 from skood.epistemic import QUAM, AdversarialSearch, MCDropout
@@ -30,9 +31,9 @@ from skood.evidential import EvidentialProbe
 from skood.exceptions import SkoodWarning
 from skood.graph import GraphClassifier, GraphPosteriorNetwork, NodeSet
 from skood.logic import KnowledgeBase
-from skood.nn import LinearHead, TorchClassifier, pretrained
+from skood.nn import LinearHead, TorchClassifier, pretrained, split
 from skood.nn._outputs import NetworkOutputs
-from skood.rectifiers import ASH, DICE, LTS, SCALE, VRA
+from skood.rectifiers import ASH, DICE, LTS, SCALE, VRA, ReAct
 from skood.rectifiers._base_rectifier import BaseRectifier
 from skood.rejection import RejectOptionClassifier
 from skood.utils import _array_api, _torch
@@ -438,17 +439,64 @@ def test_outputs_of_networks_stay_on_the_device(device):
                 with device.counted() as counts:
                     scores = fitted.score_samples(samples)
                 _assert_close(scores, wanted, 2e-6)
-                # the head is compared with the outputs of a batch
-                of_head = 4 * 100 * (40 + 10) + 8 * 41 * 10
-                assert (
-                    counts.to_host
-                    <= scores.nbytes + isinstance(detector, ViM) * of_head
-                )
+                assert counts.to_host == scores.nbytes
                 assert counts.to_device == n_bytes
             tensor = torch.from_numpy(X).to(DEVICE)
             again = clone(detector).fit(tensor)
             _assert_close(again.score_samples(tensor), wanted, 2e-6)
             np.testing.assert_allclose(again.offset_, fitted.offset_, rtol=1e-5)
+
+
+def test_features_of_bodies_stay_on_the_device(device, monkeypatch):
+    """They were fetched in `transform`, and 27 times the scores in all."""
+    torch.manual_seed(0)
+    layers = torch.nn.Linear(60, 40), torch.nn.ReLU(), torch.nn.Linear(40, 20)
+    net = torch.nn.Sequential(*layers)
+    X, y = _NEW[:, :60].astype(np.float32), _Y[: len(_NEW)] % 20
+    body, head = split(pretrained(net, np.arange(20), batch_size=70))
+    monkeypatch.setattr(torch_network, "_BLOCK_BYTES", 4 * 40 * _CHUNK)
+    for rectifier in (ReAct(), ASH()):
+        pipe = FrozenEstimator(make_pipeline(body, rectifier, head).fit(X, y))
+        for detector in (Energy(pipe), ViM(pipe), KNN(pipe, algorithm="torch")):
+            net.to("cpu")
+            fitted = detector.set_params(device="cpu").fit(X)
+            wanted = fitted.score_samples(X)
+            net.to(DEVICE)
+            tensor = torch.from_numpy(X).to(DEVICE)
+            for samples, n_sent in ((X, X.nbytes), (tensor, 0)):
+                fitted.set_params(device="cuda").score_samples(samples)
+                with device.counted() as counts:
+                    scores = fitted.score_samples(samples)
+                _assert_close(scores, wanted, 2e-6)
+                assert counts.to_host == scores.nbytes
+                assert counts.to_device <= n_sent + 4 * 41 * 20  # and the head
+                assert counts.waits <= 3 * _N_CHUNKS
+
+
+def test_bodies_on_the_device_check_their_head(device):
+    """Logits that are not the product, or overflow, raise as on the CPU."""
+
+    class Doubled(torch.nn.Linear):
+        def forward(self, x):
+            return 2 * super().forward(x)
+
+    X = _NEW[:, :60].astype(np.float32)
+    large = torch.nn.Linear(60, 20)
+    large.weight.data.fill_(3e38)
+    for last, match in (
+        (Doubled(60, 20), "not the output of a torch.nn.Linear"),
+        (large, "logits contain NaN or infinity"),
+    ):
+        net = torch.nn.Sequential(last)
+        body, head = split(pretrained(net, np.arange(20)))
+        detector = Energy(FrozenEstimator(make_pipeline(body, head)), device="cuda")
+        net.to(DEVICE)
+        tensor = torch.from_numpy(X).to(DEVICE)
+        for samples in (tensor, X):
+            with pytest.raises(ValueError, match=match):
+                detector.fit(samples)
+            with pytest.raises(ValueError, match=match):
+                body.transform(samples)
 
 
 def test_searches_of_more_points_advance_together(device):

@@ -41,7 +41,7 @@ from skood.utils._metaestimators import (
     wrapped_tags,
 )
 from skood.utils._param_validation import Classifier, Interval, StrOptions, fit_context
-from skood.utils._torch import to_numpy
+from skood.utils._torch import is_tensor, to_numpy
 from skood.utils._weights import check_weight
 
 # Validated weights of heads that are not fitted, with the parameters that they are of.
@@ -485,13 +485,14 @@ class FeatureExtractor(
         network = make_network(self.estimator_, **self._network_options)
         return network.features_are_hidden
 
-    def _read(self, X):
+    def _read(self, X, stays=False):
         network = make_network(self.estimator_, **self._network_options)
+        network.core.returns_tensors = stays and network.memory is None
         Z = network.outputs(X, self._needs).features
         # Shared results are read-only, but the next step may write to its input.
         if issparse(Z):
             return Z.copy()
-        return Z if Z.flags.writeable else Z.copy(order="K")
+        return Z if is_tensor(Z) or Z.flags.writeable else Z.copy(order="K")
 
     @takes_input
     def transform(self, X):
@@ -514,6 +515,11 @@ class FeatureExtractor(
         """
         check_is_fitted(self, "estimator_")
         return self._read(X)
+
+    @takes_input
+    def _transform_tensor(self, X):
+        """Return the features of `transform` where the network computes them."""
+        return self._read(X, stays=True)
 
     def __sklearn_tags__(self):
         tags = wrapped_tags(super().__sklearn_tags__(), self.estimator)

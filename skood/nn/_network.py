@@ -257,11 +257,12 @@ class PipelineNetwork(WrappedNetwork):
 
     def __init__(self, pipeline, last):
         super().__init__(pipeline, last)
-        # whether all steps before the last are rectifiers, before a classifier of
-        # scikit-learn or a linear head
-        self._rectifies = hasattr(last, "is_validated") and all(
-            hasattr(step, "_rectify") for _, step in pipeline.steps[:-1]
-        )
+        # whether all steps before the last are rectifiers, or may be a body as well,
+        # before a classifier of scikit-learn or a linear head
+        steps = [step for _, step in pipeline.steps[:-1]]
+        before = hasattr(last, "is_validated")
+        self._rectifies = before and all(hasattr(s, "_rectify") for s in steps)
+        self._stays = before and all(hasattr(s, "_transform_tensor") for s in steps)
 
     @property
     def features_are_hidden(self):  # type: ignore[override]
@@ -277,8 +278,8 @@ class PipelineNetwork(WrappedNetwork):
         for block in loaded_blocks(X):
             for samples in self._parts(block, wanted):
                 samples = self._transform(samples)
-                if self._rectifies:  # which has checked what it returns
-                    self._last.is_validated = is_shaped_as_fitted(
+                if self._stays:  # the steps have checked what they return
+                    self._last.is_validated = on_gpu(samples) or is_shaped_as_fitted(
                         self._last.estimator, samples
                     )
                 yield from self._last.outputs_together(samples, inner)
@@ -308,7 +309,8 @@ class PipelineNetwork(WrappedNetwork):
         X = loaded(X)
         for _, step in self.estimator.steps[:-1]:
             if step is not None and not isinstance(step, str):
-                stays = self._rectifies and self.core.returns_tensors and on_gpu(X)
+                stays = self._stays and self.core.returns_tensors
+                stays = stays and (on_gpu(X) or not hasattr(step, "_rectify"))
                 X = step._transform_tensor(X) if stays else step.transform(X)
         return X
 

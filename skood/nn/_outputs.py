@@ -4,6 +4,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
 
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -56,6 +57,22 @@ class Head:
         if linear.bias is None:
             return symmetric_head(weight, np.zeros(len(weight)))
         return symmetric_head(weight, linear.bias.detach().double().cpu().numpy())
+
+
+class LaterHead:
+    """Head of a ``torch.nn.Linear``, fetched from its device when it is used."""
+
+    def __init__(self, linear):
+        self._linear = linear
+
+    @cached_property
+    def _head(self):
+        return Head.of_linear(self._linear)
+
+    def __getattr__(self, name):
+        if name.startswith("_"):  # of a copy that is being made
+            raise AttributeError(name)
+        return getattr(self._head, name)
 
 
 @stored
