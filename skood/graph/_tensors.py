@@ -83,7 +83,9 @@ class SparseRows:
             torch.sparse_csr_tensor(
                 old.crow_indices(), old.col_indices(), new, size=old.shape
             )
-            for old, new in zip(self.pair, (values, values[self.order]), strict=True)
+            for old, new in zip(
+                self.pair, (values, values.index_select(0, self.order)), strict=True
+            )
         )
         return SparseRows(pair, self.order)
 
@@ -93,6 +95,42 @@ class SparseRows:
 
     def __matmul__(self, dense):
         return _Product.apply(*self.pair, dense)
+
+
+def attend(edges, targets, scores, values, dropout):
+    """Return sums over in-neighbors, weighted by a softmax of scores of the edges.
+
+    Scores have shape (n_edges, n_heads); head i weights the i-th part of the columns.
+    """
+    starts = edges.pair[0].crow_indices().long()
+    top = torch.segment_reduce(scores.detach(), "max", offsets=starts, axis=0)
+    weights = (scores - top.index_select(0, targets)).exp()
+    total = torch.segment_reduce(weights, "sum", offsets=starts, axis=0)
+    by_head = dropout(weights).T.contiguous()
+    parts = values.chunk(len(by_head), dim=1)
+    sums = [
+        _WeightedSum.apply(edges, weight, part) / total[:, [head]]
+        for head, (weight, part) in enumerate(zip(by_head, parts, strict=True))
+    ]
+    return torch.cat(sums, dim=1)
+
+
+class _WeightedSum(torch.autograd.Function):
+    """Product of a sparse matrix with the given values and a dense matrix."""
+
+    @staticmethod
+    def forward(ctx, edges, weight, dense):
+        ctx.edges = edges.with_values(weight)
+        ctx.save_for_backward(dense)
+        return _product(ctx.edges.pair[0], dense.contiguous())
+
+    @staticmethod
+    def backward(ctx, gradient):
+        (dense,) = ctx.saved_tensors
+        matrix, transposed = ctx.edges.pair
+        gradient = gradient.contiguous()
+        of_weight = torch.sparse.sampled_addmm(matrix, gradient, dense.T, beta=0)
+        return None, of_weight.values(), _product(transposed, gradient)
 
 
 class GraphTensors:
@@ -127,11 +165,26 @@ class GraphTensors:
         if not sparse.issparse(X):
             X = np.ascontiguousarray(X)  # the layout determines the dropped entries
             return torch.tensor(X, device=self.device, dtype=self.dtype)
+        return self._sparse_rows(X)
+
+    def _sparse_rows(self, X):
         places = sparse.csr_array(
             (np.arange(1, X.nnz + 1), X.indices, X.indptr), shape=X.shape
         )
         order = torch.tensor(sparse.csr_array(places.T).data - 1, device=self.device)
         return SparseRows(sparse_pair(X, self.device, self.dtype), order)
+
+    @property
+    def attention_edges(self):
+        """Matrix of edges into nodes, each with one from itself; target per edge."""
+        return self._once("attention", self._attention_edges)
+
+    def _attention_edges(self):
+        into = sparse.csr_array(self.graph.adjacency.T)
+        into.data = np.ones_like(into.data)
+        into = into + sparse.eye_array(into.shape[0], format="csr")
+        targets = np.repeat(np.arange(into.shape[0]), np.diff(into.indptr))
+        return self._sparse_rows(into), torch.tensor(targets, device=self.device)
 
     @property
     def dense(self):

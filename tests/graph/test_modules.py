@@ -3,7 +3,6 @@
 # Authors: The skood developers
 # SPDX-License-Identifier: BSD-3-Clause
 
-import sys
 import warnings
 
 import numpy as np
@@ -24,7 +23,7 @@ from skood.graph._modules import (
     FeatureLinear,
     warn_of_weights,
 )
-from skood.graph._node_set import as_nodes
+from skood.graph._node_set import NodeSet, as_nodes
 from skood.graph._tensors import GraphTensors, SparseRows
 from tests._loops import looped
 from tests.graph._messy import messy_graph
@@ -133,15 +132,66 @@ def test_gat_is_a_stack_of_gat_convolutions(hidden, dtype, tolerance):
 
     graph = _graph(dtype)
     network = _network(GAT, dtype, hidden=hidden, heads=4)
+    maps = [*(layer.map for layer in network.layers), network.head]
+    attention = [*(layer.attention for layer in network.layers), network.attention]
+    layers = []
     h = graph.x
-    for separate, linear in zip(network.layers, network.maps, strict=True):
+    for i, (linear, heads, bias) in enumerate(
+        zip(maps, attention, [*network.biases, network.head.bias], strict=True)
+    ):
         n_out, n_in = linear.weight.shape
-        layer = GATConv(n_in, n_out // 4, heads=4).to(dtype)
-        layer.load_state_dict(
-            {**separate.state_dict(), "lin.weight": linear.weight.data}
-        )
-        h = functional.elu(layer(h, graph.edge_index))
-    _close(network(graph), network.head(h, graph.edge_index), tolerance)
+        n_heads = heads.source.shape[1]
+        layers.append(GATConv(n_in, n_out // n_heads, heads=n_heads).to(dtype))
+        named = {"att_src": heads.source, "att_dst": heads.target, "bias": bias}
+        layers[-1].load_state_dict({**named, "lin.weight": linear.weight})
+        h = layers[-1](functional.elu(h) if i else h, graph.edge_index)
+    cotangent = torch.randn_like(h)
+    h.backward(cotangent)
+    for is_training in (False, True):  # the head is before or after the last sums
+        for dropout in network.modules():
+            dropout.p = 0.0
+        network.train(is_training).zero_grad()
+        result = network(graph)
+        _close(result, h, tolerance)
+        result.backward(cotangent)
+        for linear, heads, layer in zip(maps, attention, layers, strict=True):
+            _close(linear.weight.grad, layer.lin.weight.grad, 10 * tolerance)
+            _close(heads.source.grad, layer.att_src.grad, 10 * tolerance)
+            _close(heads.target.grad, layer.att_dst.grad, 10 * tolerance)
+
+
+def test_attention_to_edges_of_all_kinds():
+    """Nodes without edges, own edges, parallel weights, and huge scores."""
+    A = np.zeros((5, 5), dtype=np.float32)
+    A[0, 1], A[2, 1], A[1, 1], A[3, 2] = 2, 4, 1, 5
+    nodes = NodeSet((np.arange(10.0).reshape(5, 2), A))
+    graph = GraphTensors(nodes.graph, CPU, torch.float64)
+    network = _network(GAT, torch.float64, n_features=2, hidden=())
+    with torch.no_grad():
+        network.attention.source *= 1e4
+    W, bias = network.head.weight, network.head.bias
+    mapped = graph.x @ W.T
+    scores = mapped @ network.attention.source.flatten()
+    scores = scores[:, None] + mapped @ network.attention.target.flatten()
+    scores = functional.leaky_relu(scores, 0.2)
+    is_edge = torch.tensor((A != 0) | np.eye(5, dtype=bool))
+    weights = torch.softmax(torch.where(is_edge, scores, -torch.inf), dim=0)
+    _close(network(graph), weights.T @ mapped + bias, 1e-10)
+
+
+def test_dropout_of_attention():
+    """The mean over masks is the result without, and masks differ by edge and head."""
+    graph = _graph(torch.float64)
+    network = _network(GAT, torch.float64, hidden=(), dropout=0.5, input_dropout=0.0)
+    network.dropouts[0].p = 0.0
+    expected = network(graph).detach()
+    network.train()
+    torch.manual_seed(0)
+    draws = torch.stack([network(graph).detach() for _ in range(4000)])
+    error = draws.std(dim=0) / 4000**0.5
+    assert ((draws.mean(dim=0) - expected).abs() <= 5 * error + 1e-12).all()
+    alone = error.abs().max(dim=1).values > 0
+    assert alone.all()
 
 
 # --- against loops -----------------------------------------------------------------
@@ -267,9 +317,9 @@ def test_batch_normalization_comes_before_the_activation(cls):
     network = _network(cls, torch.float64, hidden=(16, 8), batch_norm=True, dropout=0)
     seen = []
     network.norms[0].register_forward_hook(lambda *args: seen.append(args[2]))
-    following = (network.maps if cls is GAT else network.layers)[1]
-    if cls is SAGE:
-        following = following.own
+    following = network.layers[1]
+    if cls in (SAGE, GAT):
+        following = following.own if cls is SAGE else following.map
     following.register_forward_pre_hook(lambda _, args: seen.append(args[0]))
     activation = functional.elu if cls is GAT else torch.relu
     for training in (True, False):
@@ -469,16 +519,6 @@ def test_warning_of_weights():
         for module in (GCN(6, 4), EdgeModule(_WeightedSums())):
             warn_of_weights(weighted, module)
         warn_of_weights(plain, EdgeModule(_Sums()))
-
-
-@pytest.mark.parametrize("missing", ["torch_geometric", "torch_geometric.nn"])
-def test_attention_without_torch_geometric(monkeypatch, missing):
-    monkeypatch.setitem(sys.modules, missing, None)
-    if missing == "torch_geometric":
-        monkeypatch.delitem(sys.modules, "torch_geometric.nn", raising=False)
-    message = r"conv='gat' needs torch_geometric, .*: pip install \"torch-geometric>="
-    with pytest.raises(ImportError, match=message):
-        GAT(6, 4)
 
 
 def test_models_of_torch_geometric():

@@ -499,7 +499,7 @@ def test_layers_by_name_and_number():
 
 def test_layers_of_built_in_networks():
     clf = _trained("gat", (16,))
-    names = {0: "maps.0", 1: "layers.0", 2: "head", -1: "head"}
+    names = {0: "layers.0.map", 1: "head", -1: "head"}
     for number, name in names.items():
         result, expected = (
             read(clf, NODES, {"features"}, layer=layer).features
