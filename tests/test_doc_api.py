@@ -131,7 +131,16 @@ def test_unknown_name_of_the_package():
 
 @pytest.mark.parametrize(
     "room",
-    ["benchmark", "detectors", "epistemic", "evidential", "graph", "nn", "utils"],
+    [
+        "benchmark",
+        "detectors",
+        "epistemic",
+        "evidential",
+        "graph",
+        "metrics",
+        "nn",
+        "utils",
+    ],
 )
 def test_names_imported_on_first_use(room):
     module = importlib.import_module(f"skood.{room}")
@@ -160,6 +169,19 @@ def test_a_detector_imports_no_other():
         "; assert not {'sklearn.ensemble', 'torch'} & set(sys.modules)"
         "; assert {f for f in files if '_common' not in f} == {'skood.detectors._knn'}"
     )
+    subprocess.run([sys.executable, "-c", code], check=True)
+
+
+@pytest.mark.parametrize(
+    ("statement", "unwanted"),
+    [
+        ("import skood.metrics", "skood.decision"),
+        ("from skood.rejection import RejectOptionClassifier", "sklearn.ensemble"),
+        ("from skood.rejection import RejectOptionClassifier", "skood.metrics"),
+    ],
+)
+def test_modules_that_an_import_does_not_need(statement, unwanted):
+    code = f"import sys; {statement}; assert {unwanted!r} not in sys.modules"
     subprocess.run([sys.executable, "-c", code], check=True)
 
 

@@ -8,13 +8,11 @@ import inspect
 import numpy as np
 from scipy.sparse import issparse
 from sklearn.base import clone
-from sklearn.ensemble import HistGradientBoostingRegressor, RandomForestRegressor
 from sklearn.frozen import FrozenEstimator
 from sklearn.model_selection import GroupKFold, KFold
 from sklearn.utils import check_random_state, get_tags
 from sklearn.utils.validation import has_fit_parameter
 
-from skood.metrics import aurc
 from skood.utils._batches import blockwise, is_lazy
 from skood.utils._estimator import SkoodEstimator
 from skood.utils._labels import single_column
@@ -200,7 +198,11 @@ class LossModel(RegressionScore):
         self.random_state = random_state
 
     def _inner(self):
-        return [RandomForestRegressor() if self.model is None else self.model]
+        if self.model is not None:
+            return [self.model]
+        from sklearn.ensemble import RandomForestRegressor
+
+        return [RandomForestRegressor(min_samples_leaf=5)]
 
     def fit(self, X, y, sample_weight=None, groups=None):
         """Fit the model on the losses of samples, each without its own prediction.
@@ -219,9 +221,8 @@ class LossModel(RegressionScore):
         if self.model is not None:
             self.model_ = _fit(self.model, X, loss, sample_weight)
             return self
-        model = RandomForestRegressor(
-            min_samples_leaf=5, random_state=rng.randint(np.iinfo(np.int32).max)
-        )
+        (model,) = self._inner()
+        model.set_params(random_state=rng.randint(np.iinfo(np.int32).max))
         try:
             self.model_ = _fit(model, unwrap(self.estimator, X)[1], loss, sample_weight)
         except (TypeError, ValueError) as error:
@@ -291,6 +292,10 @@ class DecisionLoss(LossModel):
 
     def fit(self, X, y, sample_weight=None, groups=None):
         """Fit the model on losses of samples, each without its own label."""
+        from sklearn.ensemble import HistGradientBoostingRegressor
+
+        from skood.metrics import aurc
+
         self.estimator_, self.model_, self.weight_ = self.estimator, None, 0.0
         rng = check_random_state(self.random_state)
         others = sample_weight, groups, rng
