@@ -22,7 +22,7 @@ from sklearn.utils.validation import (
 
 from skood.utils._array_api import all_finite
 from skood.utils._atomic_fit import fresh_fit
-from skood.utils._batches import labeled_rows, loaded_blocks, weighted_rows
+from skood.utils._batches import labeled_rows, loaded_blocks
 from skood.utils._estimator import SkoodEstimator
 from skood.utils._id_samples import (
     chosen_samples,
@@ -197,10 +197,7 @@ class BaseDetector(OutlierMixin, SkoodEstimator, metaclass=ABCMeta):
         Detectors that use known OOD samples, or other labels, override it. None: it has
         set ``offset_`` itself.
         """
-        if sample_weight is None:
-            X, y = labeled_rows(X, y)
-        else:
-            X, y = weighted_rows(X, y)
+        X, y = labeled_rows(X, y, sample_weight)
         with self._id_only(X, y, sample_weight) as training:
             scores = self._fit(*training)
             if sample_weight is None or scores is None or isinstance(scores, tuple):
@@ -639,8 +636,7 @@ class UncertaintyDetector(BaseDetector):
     def _fit_samples(self, X, y, sample_weight=None):
         if not self._is_regressor():
             return super()._fit_samples(X, y, sample_weight)
-        loaded_samples = labeled_rows if sample_weight is None else weighted_rows
-        X, y = loaded_samples(X, y)
+        X, y = labeled_rows(X, y, sample_weight)
         if y is not None:
             y = to_numpy(y)
             check_consistent_length(X, y)

@@ -232,8 +232,10 @@ class DetectorEnsemble(BaseCommittee):
     def _as_part(self, name, value):
         if value is not None:
             return super()._as_part(name, value)
-        params = {key: getattr(self, key) for key in self._combiner_params}
-        params = {key: value for key, value in params.items() if value is not None}
+        params = {}
+        for key in self._combiner_params:
+            if getattr(self, key) is not None:
+                params[key] = getattr(self, key)
         return self._default_parts[name](**params)
 
     def _check_members(self, names, detectors, y):

@@ -16,7 +16,7 @@ from skood.detectors._mahalanobis import Mahalanobis
 from skood.nn._make_network import make_network
 from skood.nn._outputs import NetworkOutputs
 from skood.utils._array_api import to_host
-from skood.utils._batches import labeled_rows, weighted_rows
+from skood.utils._batches import labeled_rows
 from skood.utils._labels import ood_mask
 from skood.utils._left_out import drawn_copies, is_fixed
 from skood.utils._metaestimators import fit_wrapped, take_rows
@@ -153,10 +153,7 @@ class MultiLayerMahalanobis(NetworkDetector):
         self.alphas = alphas
 
     def _fit_samples(self, X, y, sample_weight=None):
-        if sample_weight is None:
-            X, y = labeled_rows(X, y)
-        else:
-            X, y = weighted_rows(X, y)
+        X, y = labeled_rows(X, y, sample_weight)
         known_ood = None
         if y is not None and isinstance(self.alphas, str):
             is_ood = ood_mask(y, ood_label=self.ood_label)

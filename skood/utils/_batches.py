@@ -61,25 +61,18 @@ def as_rows(X, *, for_fit=False):
     return rows_of(X, for_fit=for_fit)
 
 
-def labeled_rows(X, y, *, wait=False):
+def labeled_rows(X, y, sample_weight=None, *, wait=False):
     """Return samples to fit on, and their labels, of torch data if `y` is None.
 
+    With weights, the samples are in their order, and a loader that shuffles raises.
     `wait`: whether to defer labels until the samples have been loaded in any case.
     """
     if not is_torch_data(X):
         return X, y
-    X = as_rows(X, for_fit=y is None)
+    X = as_rows(X, for_fit=y is None and sample_weight is None)
     if y is not None:
         return X.without_labels(), y
     return X, None if wait else X.labels()
-
-
-def weighted_rows(X, y):
-    """Return samples in the order of their weights, and labels; see `labeled_rows`."""
-    if not is_torch_data(X):
-        return X, y
-    X = as_rows(X)  # raises if a loader shuffles
-    return (X, X.labels()) if y is None else (X.without_labels(), y)
 
 
 def loaded_blocks(X):

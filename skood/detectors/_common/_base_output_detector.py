@@ -38,7 +38,6 @@ from skood.utils._batches import (
     is_torch_data,
     labeled_rows,
     loaded,
-    weighted_rows,
 )
 from skood.utils._input import is_as_fitted, takes_input
 from skood.utils._left_out import (
@@ -168,7 +167,7 @@ class OutputDetector(BaseDetector):
             if type(X) is not np.ndarray:
                 X, y = labels_later(X, y, self.estimator)
         else:
-            X, y = weighted_rows(X, y)
+            X, y = labeled_rows(X, y, sample_weight)
             X = X if self.estimator is not None else loaded(X)
         with self._id_only(X, y, sample_weight, copy=False) as training:
             return self._fit(*training)
@@ -324,7 +323,7 @@ class OutputDetector(BaseDetector):
 
     def _add_samples(self, X, y, weight):
         """Add samples to the sums and to the random sample, and update the model."""
-        X, y = labeled_rows(X, y) if weight is None else weighted_rows(X, y)
+        X, y = labeled_rows(X, y, weight)
         if self.estimator is None:
             X = loaded(X)
         first = not hasattr(self, "_sums")
