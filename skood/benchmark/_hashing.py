@@ -77,12 +77,7 @@ def versions():
     """Return the versions of Python and of the libraries that affect results."""
     import skood
 
-    libraries = {
-        "skood": skood,
-        "numpy": np,
-        "scipy": scipy,
-        "scikit-learn": sklearn,
-    }
+    libraries = {"skood": skood, "numpy": np, "scipy": scipy, "scikit-learn": sklearn}
     numbers = {name: str(library.__version__) for name, library in libraries.items()}
     # not imported, which takes seconds
     numbers |= {name: version(name) for name in ("torch", "skorch")}

@@ -48,10 +48,7 @@ def _within(score):
 def _style(i):
     """Return color and dashes of the i-th method, the same in all plots."""
     colors = (*COLORS, *_MORE_COLORS)
-    return {
-        "color": colors[i % len(colors)],
-        "linestyle": DASHES[i % len(DASHES)],
-    }
+    return {"color": colors[i % len(colors)], "linestyle": DASHES[i % len(DASHES)]}
 
 
 def _row(result, name):
@@ -195,10 +192,7 @@ def _number(value):
 
 def _reject_option(option):
     if option.error is not None:
-        return {
-            "feasible": False,
-            "error": str(option.error),
-        }
+        return {"feasible": False, "error": str(option.error)}
     point = option.classifier.operating_point_
     return {
         "feasible": True,

@@ -54,11 +54,7 @@ def check_concept_label(ood_label, domains):
 
 
 @validate_params(
-    {
-        "y": ["array-like"],
-        "ood_label": [Integral, str],
-        "as_frame": ["boolean"],
-    },
+    {"y": ["array-like"], "ood_label": [Integral, str], "as_frame": ["boolean"]},
     prefer_skip_nested_validation=True,
 )
 def digit_concepts(y, *, ood_label=-1, as_frame=False):
@@ -131,12 +127,7 @@ def digit_concepts(y, *, ood_label=-1, as_frame=False):
     prefer_skip_nested_validation=True,
 )
 def load_digit_concepts(
-    left_out=(),
-    *,
-    ood_label=-1,
-    as_images=False,
-    as_frame=False,
-    return_X_y=False,
+    left_out=(), *, ood_label=-1, as_images=False, as_frame=False, return_X_y=False
 ):
     """Load scikit-learn's digits with concepts and the rules between them.
 

@@ -29,11 +29,7 @@ from skood.utils._metaestimators import (
     wrapped_tags,
 )
 from skood.utils._named_estimators import missing_methods
-from skood.utils._param_validation import (
-    HasMethods,
-    InvalidParameterError,
-    StrOptions,
-)
+from skood.utils._param_validation import HasMethods, InvalidParameterError, StrOptions
 from skood.utils._warnings import warn
 
 

@@ -19,11 +19,7 @@ from skood.epistemic._base_uncertainty import BaseMembers, fit_model
 from skood.epistemic._likelihood import BaseLikelihood, Block, combined
 from skood.graph import NodeSet
 from skood.nn import TorchClassifier
-from skood.nn._training_data import (
-    check_target,
-    check_two_classes,
-    with_class_weight,
-)
+from skood.nn._training_data import check_target, check_two_classes, with_class_weight
 from skood.nn._training_options import training_options
 from skood.utils._atomic_fit import fresh_fit
 from skood.utils._labels import check_one_kind
@@ -35,12 +31,7 @@ from skood.utils._metaestimators import (
     take_rows,
 )
 from skood.utils._named_estimators import missing_methods
-from skood.utils._param_validation import (
-    HasMethods,
-    Interval,
-    StrOptions,
-    fit_context,
-)
+from skood.utils._param_validation import HasMethods, Interval, StrOptions, fit_context
 from skood.utils._progress import as_they_come, is_shown, progress
 from skood.utils._torch import row_chunks
 from skood.utils._warnings import warn

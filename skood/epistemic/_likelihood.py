@@ -21,11 +21,7 @@ from skood.epistemic._measures import (
 from skood.nn._dropout_masks import ThinnedNetwork
 from skood.nn._functional_network import FunctionalRegressor
 from skood.nn._make_network import make_network
-from skood.nn._training_data import (
-    check_numbers,
-    check_target,
-    class_codes,
-)
+from skood.nn._training_data import check_numbers, check_target, class_codes
 from skood.utils._estimator import SkoodEstimator
 from skood.utils._log_proba import log_proba_of
 from skood.utils._param_validation import Interval, StrOptions
@@ -210,7 +206,7 @@ class Gaussian(BaseLikelihood):
         "variance": [
             StrOptions({"residuals", "network", "marglik"}),
             Interval(Real, 0, None, closed="neither"),
-        ],
+        ]
     }
 
     kind = "regressor"

@@ -11,11 +11,7 @@ from sklearn.utils import check_random_state
 
 from skood.epistemic._base_uncertainty import BaseMembers
 from skood.epistemic._deep_ensemble import GRAPH_BYTES
-from skood.epistemic._likelihood import (
-    Block,
-    combined,
-    taken,
-)
+from skood.epistemic._likelihood import Block, combined, taken
 from skood.graph import NodeSet
 from skood.utils._atomic_fit import fresh_fit
 from skood.utils._param_validation import Interval, fit_context

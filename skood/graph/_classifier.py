@@ -209,10 +209,7 @@ class GraphClassifier(LogitsMixin, BaseGraphClassifier):
                 "a new one: pass the class or a factory, or wrap a trained module by "
                 "skood.graph.pretrained_graph."
             )
-        return {
-            "conv": self.conv,
-            "conv_params": copy.deepcopy(self.conv_params) or {},
-        }
+        return {"conv": self.conv, "conv_params": copy.deepcopy(self.conv_params) or {}}
 
     def _make_module(self, n_features, n_classes, recipe):
         conv, params = recipe["conv"], recipe["conv_params"]

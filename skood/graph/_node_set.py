@@ -415,10 +415,7 @@ def as_nodes(X, *, estimator=None):
             )
         return X
     X = check_array(
-        to_numpy(X),
-        dtype=[np.float64, np.float32],
-        input_name="X",
-        estimator=estimator,
+        to_numpy(X), dtype=[np.float64, np.float32], input_name="X", estimator=estimator
     )
     n_nodes = X.shape[0]
     adjacency = sparse.csr_array((n_nodes, n_nodes), dtype=np.float32)

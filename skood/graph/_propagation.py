@@ -12,11 +12,7 @@ from sklearn.utils import check_array
 from skood.base import BaseDetector
 from skood.graph._node_set import Graph, NodeSet, as_nodes
 from skood.utils._labels import check_nested_ood_labels
-from skood.utils._left_out import (
-    NETWORK_FOLDS,
-    is_fixed,
-    unused_thresholds,
-)
+from skood.utils._left_out import NETWORK_FOLDS, is_fixed, unused_thresholds
 from skood.utils._metaestimators import (
     fit_wrapped,
     n_rows,

@@ -65,10 +65,7 @@ class ConceptDetector(_BaseComposition, BaseDetector):
             StrOptions({"confidence"}),
             None,
         ],
-        "calibration": [
-            Interval(Real, 0, 1, closed="neither"),
-            StrOptions({"same"}),
-        ],
+        "calibration": [Interval(Real, 0, 1, closed="neither"), StrOptions({"same"})],
         "domains": [dict, None],
         "contamination": [Interval(Real, 0, 0.5, closed="right")],
         "ood_label": [Integral, str],

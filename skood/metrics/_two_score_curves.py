@@ -9,11 +9,7 @@ from numbers import Real
 
 import numpy as np
 
-from skood.decision import (
-    CostBased,
-    OperatingPoint,
-    Solver,
-)
+from skood.decision import CostBased, OperatingPoint, Solver
 from skood.decision._calibration_sample import Goal, Problem, better
 from skood.decision._operating_point import precision_at
 from skood.decision._solver import grid_of_angles

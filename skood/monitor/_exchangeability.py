@@ -14,11 +14,7 @@ from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
 
 from skood.stats._betting import Bettors, Capital, History, detectable_shift
-from skood.stats._reference_ranks import (
-    SHAPES,
-    ReferenceScores,
-    stream_uniforms,
-)
+from skood.stats._reference_ranks import SHAPES, ReferenceScores, stream_uniforms
 from skood.utils._atomic_fit import fresh_fit
 from skood.utils._estimator import SkoodEstimator
 from skood.utils._folds import calibration_folds, warn_of_training_samples
@@ -29,12 +25,7 @@ from skood.utils._metaestimators import (
     take_rows,
     wrapped_tags,
 )
-from skood.utils._param_validation import (
-    HasMethods,
-    Number,
-    StrOptions,
-    fit_context,
-)
+from skood.utils._param_validation import HasMethods, Number, StrOptions, fit_context
 from skood.utils._scores import check_scores
 from skood.utils._stored import stored
 from skood.utils._warnings import warn

@@ -26,10 +26,7 @@ from skood.nn._training_data import (
     stratified_split,
     weighted_samples,
 )
-from skood.nn._training_options import (
-    TrainingOptions,
-    training_options,
-)
+from skood.nn._training_options import TrainingOptions, training_options
 from skood.utils._atomic_fit import fresh_fit
 from skood.utils._batches import blockwise, is_torch_data
 from skood.utils._estimator import SkoodEstimator
@@ -288,11 +285,7 @@ class BaseTorchEstimator(SkoodEstimator):
         with training(seed, device), bar:
             net = self._net_kind.from_config(config, device)
             history = net.train_epochs(
-                samples,
-                valid=valid,
-                epochs=epochs,
-                options=options,
-                bar=bar,
+                samples, valid=valid, epochs=epochs, options=options, bar=bar
             )
         self._net_config = config
         self._finish(net, [], history)

@@ -25,11 +25,7 @@ def exp_evidence(outputs):
     )
 
 
-EVIDENCES = {
-    "softplus": functional.softplus,
-    "exp": exp_evidence,
-    "relu": torch.relu,
-}
+EVIDENCES = {"softplus": functional.softplus, "exp": exp_evidence, "relu": torch.relu}
 
 
 # --- losses of parameters ----------------------------------------------------------

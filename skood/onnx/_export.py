@@ -20,12 +20,7 @@ from skood.utils.discovery import all_estimators
 _LEAST_OPSET = 18
 
 # Activations of scikit-learn's networks.
-_NODES = {
-    "identity": "Identity",
-    "relu": "Relu",
-    "tanh": "Tanh",
-    "logistic": "Sigmoid",
-}
+_NODES = {"identity": "Identity", "relu": "Relu", "tanh": "Tanh", "logistic": "Sigmoid"}
 
 
 def _import_skl2onnx():

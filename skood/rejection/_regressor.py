@@ -18,12 +18,7 @@ from skood.rejection._selective_predictor import SelectivePredictor
 from skood.utils._losses import REGRESSION_LOSSES, per_sample_loss
 from skood.utils._metaestimators import estimator_kind
 from skood.utils._named_estimators import missing_methods
-from skood.utils._param_validation import (
-    HasMethods,
-    Interval,
-    StrOptions,
-    fit_context,
-)
+from skood.utils._param_validation import HasMethods, Interval, StrOptions, fit_context
 from skood.utils._warnings import warn
 
 

@@ -9,11 +9,7 @@ import numpy as np
 from sklearn.utils import check_random_state
 
 from skood.combine import DOSStorey, Fisher
-from skood.selection._scores import (
-    member_names,
-    n_reference,
-    split_reference,
-)
+from skood.selection._scores import member_names, n_reference, split_reference
 from skood.selection._step_up import Selection
 from skood.stats._conformal import Calibration, check_pair
 from skood.stats._fdp import bound_of_selection

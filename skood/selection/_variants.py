@@ -12,10 +12,7 @@ from skood.selection._best_of import pruned, xi_of
 from skood.selection._step_up import Selection, evalues_of
 from skood.stats._conformal import check_pair
 from skood.stats._evalues import e_bh
-from skood.stats._ranks import (
-    check_level,
-    check_pvalues,
-)
+from skood.stats._ranks import check_level, check_pvalues
 from skood.utils._estimator import SkoodEstimator
 from skood.utils._param_validation import Interval, fit_context
 from skood.utils._scores import check_nonnegative

@@ -17,10 +17,7 @@ from skood.utils._memory_maps import is_mapped, row_blocks
 from skood.utils._optional import is_instance
 from skood.utils._torch import to_numpy
 
-_DASK_FRAMES = (
-    ("dask.dataframe", "DataFrame"),
-    ("dask.dataframe", "Series"),
-)
+_DASK_FRAMES = (("dask.dataframe", "DataFrame"), ("dask.dataframe", "Series"))
 _TORCH_DATA = (
     ("torch.utils.data", "Dataset"),
     ("torch.utils.data", "DataLoader"),

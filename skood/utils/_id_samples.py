@@ -10,9 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from skood.utils._labels import (
-    is_nan,
-)
+from skood.utils._labels import is_nan
 from skood.utils._left_out import is_fixed
 from skood.utils._memory_maps import MappedRows, is_mapped
 from skood.utils._metaestimators import take_rows

@@ -18,12 +18,7 @@ from sklearn.utils.validation import validate_data
 
 from skood.utils._array_api import has_finite_squares
 from skood.utils._sparse import dense_error, float_samples
-from skood.utils._torch import (
-    check_has_values,
-    is_tensor,
-    to_numpy,
-    with_numpy_dtype,
-)
+from skood.utils._torch import check_has_values, is_tensor, to_numpy, with_numpy_dtype
 
 # XGBoost needs a step that encodes other labels, such as after LeaveClassesOut.
 _XGBOOST_LABELS = (

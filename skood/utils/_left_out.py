@@ -15,12 +15,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from skood.utils._optional import is_instance
 from skood.utils._sample_keys import copy_numbers, mixed
-from skood.utils._weights import (
-    remaining_weight,
-    unit_counts,
-    units,
-    weighted,
-)
+from skood.utils._weights import remaining_weight, unit_counts, units, weighted
 
 # For slow scores, the threshold is estimated from this many training samples. The
 # standard error of a 5 % quantile's level is then .3 %. Samples are drawn, not evenly

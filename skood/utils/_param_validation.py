@@ -9,9 +9,7 @@ in scikit-learn requires a change in one place only.
 # SPDX-License-Identifier: BSD-3-Clause
 
 from sklearn.base import _fit_context
-from sklearn.utils._param_validation import (
-    HasMethods as _HasMethods,
-)
+from sklearn.utils._param_validation import HasMethods as _HasMethods
 from sklearn.utils._param_validation import (  # noqa: F401 (for all other modules)
     Interval,
     InvalidParameterError,

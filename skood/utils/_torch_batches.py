@@ -98,10 +98,7 @@ class DatasetRows:
         ]
         # with its own generator, it does not use the generator of the process
         loader = DataLoader(
-            self.dataset,
-            batch_sampler=batches,
-            generator=torch.Generator(),
-            **options,
+            self.dataset, batch_sampler=batches, generator=torch.Generator(), **options
         )
         labels = []
         for requested, batch in zip(batches, loader, strict=True):

@@ -20,12 +20,7 @@ from skood.epistemic.implicit._implicit_ensemble import (
 from skood.nn._functional_network import plain_attention
 from skood.utils._param_validation import StrOptions
 from skood.utils._stored import stored
-from skood.utils._torch import (
-    evaluating,
-    parameter_device,
-    parameter_dtype,
-    seeded,
-)
+from skood.utils._torch import evaluating, parameter_device, parameter_dtype, seeded
 
 
 class BatchEnsemble(ImplicitEnsemble):

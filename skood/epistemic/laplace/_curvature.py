@@ -328,11 +328,7 @@ class Full(DenseCurvature):
         return (turned @ vectors.T).view(normals.shape)
 
 
-STRUCTURES: dict = {
-    "diag": Diagonal,
-    "full": Full,
-    "kron": Kronecker,
-}
+STRUCTURES: dict = {"diag": Diagonal, "full": Full, "kron": Kronecker}
 
 
 def log_marginal_likelihood(log_likelihood, eigenvalues, square_norm, precision):

@@ -356,10 +356,7 @@ class Laplace(BaseMembers):
 
     def _check_subset_of_regressor(self):
         """Raise unless the uncertain weights are the last layer's, in a full matrix."""
-        for name, values in (
-            ("subset", ["last_layer"]),
-            ("hessian", ["kron", "full"]),
-        ):
+        for name, values in (("subset", ["last_layer"]), ("hessian", ["kron", "full"])):
             value = getattr(self, name)
             if value not in values:
                 raise ValueError(

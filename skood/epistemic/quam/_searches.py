@@ -19,11 +19,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from skood.epistemic._measures import feasibility
 from skood.epistemic.quam._adversarial_models import BestModels, Keep
-from skood.epistemic.quam._adversarial_search import (
-    evaluated_steps,
-    n_attacks,
-    search,
-)
+from skood.epistemic.quam._adversarial_search import evaluated_steps, n_attacks, search
 from skood.epistemic.quam._local_components import Stored, draw_members
 from skood.epistemic.quam._searched_layers import find_tail, restored_tail
 from skood.utils._batches import joined
@@ -481,14 +477,7 @@ class Searches:
             if keep is not None:
                 best = BestModels(tail, reference_loss, keep.slack, keep.n_iterates)
             result = search(
-                tail,
-                points,
-                task,
-                of_group.size,
-                batches,
-                options,
-                held_out,
-                best,
+                tail, points, task, of_group.size, batches, options, held_out, best
             )
             parts.append(result.by_points(len(points)))
             if keep is not None:

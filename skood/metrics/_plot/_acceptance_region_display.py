@@ -354,10 +354,7 @@ class AcceptanceRegionDisplay(BaseDisplay):
         )
         unsure = f", τ = {point.tau:.3g}" if 0 < point.tau < 1 else ""
         (self.line_,) = ax.plot(
-            *border.T,
-            color="black",
-            linewidth=1.5,
-            label=_described(point) + unsure,
+            *border.T, color="black", linewidth=1.5, label=_described(point) + unsure
         )
 
 
