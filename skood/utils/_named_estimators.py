@@ -3,6 +3,8 @@
 # Authors: The skood developers
 # SPDX-License-Identifier: BSD-3-Clause
 
+from typing import Any
+
 # Its detectors have no `score_samples`.
 PYOD_ADVICE = "write SklearnDetector(detector=...) for a detector of PyOD"
 
@@ -42,9 +44,10 @@ def check_parts(owner, what, methods):
     `what` is the parameter of `owner`; each part must have all `methods`.
     """
     pairs, reserved = getattr(owner, what), owner.get_params(deep=False)
+    listed: Any = pairs if isinstance(pairs, (list, tuple)) else [None]
     parts: dict = {}
     bad, twice = [], set()
-    for pair in pairs if isinstance(pairs, (list, tuple)) else [None]:
+    for pair in listed:
         is_pair = isinstance(pair, (list, tuple)) and len(pair) == 2
         if not is_pair or not isinstance(pair[0], str):
             raise TypeError(
