@@ -175,7 +175,7 @@ class CADRef(OutputDetector):
         """Return positive scores of the logits of a chunk, high = ID."""
         xp, logits = outputs.xp, outputs.logits
         if self.logit_score == "energy":
-            return log_sum_exp(logits)
+            return log_sum_exp(as_double(logits))
         if self.logit_score == "max_logit":
             return as_double(xp.max(logits, axis=1))
         if self.logit_score == "msp":

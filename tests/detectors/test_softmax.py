@@ -31,7 +31,9 @@ def test_number_of_columns_does_not_matter(logits):
     np.testing.assert_allclose(p, wide_p[:, :7], rtol=1e-14)
     np.testing.assert_allclose(others, wide_others, rtol=1e-14)
     np.testing.assert_allclose(shifted, wide_shifted[:, :7], rtol=1e-14)
-    np.testing.assert_allclose(log_sum_exp(logits), log_sum_exp(wide), rtol=1e-14)
+    wide = wide.astype(np.float64)  # exponentials of float32 are float32
+    narrow = log_sum_exp(logits.astype(np.float64))
+    np.testing.assert_allclose(narrow, log_sum_exp(wide), rtol=1e-14)
 
 
 @pytest.mark.parametrize("offset", [-2000.0, -599.0, 0.0, 599.0, 2000.0])
@@ -96,7 +98,35 @@ def test_logsumexp(logits):
     got = log_sum_exp(logits)
     assert got.dtype == np.float64
     expected = logsumexp(logits.astype(np.float64), axis=1)
-    np.testing.assert_allclose(got, expected, rtol=1e-14)
+    exact = {"rtol": 1e-14} if logits.dtype == np.float64 else {"rtol": 0, "atol": 3e-7}
+    np.testing.assert_allclose(got, expected, **exact)
+
+
+@pytest.mark.parametrize("n_columns", [2, 10, 1000, 21_841])
+@pytest.mark.parametrize("scale", [0.0, 1.0, 20.0])
+def test_logsumexp_of_float32_logits(n_columns, scale):
+    rng = np.random.default_rng(0)
+    logits = np.clip(scale * rng.normal(size=(20, n_columns)) + 0.1, -80, 80)
+    logits = logits.astype(np.float32)
+    expected = logsumexp(logits.astype(np.float64), axis=1)
+    np.testing.assert_allclose(log_sum_exp(logits), expected, rtol=0, atol=3e-7)
+
+
+@pytest.mark.parametrize("large", [81.0, -90.0, 3e38, -np.inf, np.inf, np.nan])
+@pytest.mark.parametrize("row", [0, -1])
+def test_logsumexp_of_float32_does_not_depend_on_other_samples(large, row):
+    logits = np.random.default_rng(0).normal(size=(6, 4)).astype(np.float32)
+    alone = [log_sum_exp(logits[[i]])[0] for i in range(6)]
+    np.testing.assert_array_equal(log_sum_exp(logits), alone)
+    logits[row, 1] = large
+    with np.errstate(over="ignore", invalid="ignore"):
+        got = np.delete(log_sum_exp(logits), row)
+        np.testing.assert_array_equal(got, np.delete(alone, row))
+        expected = logsumexp(logits[row].astype(np.float64))
+        if np.isfinite(expected):
+            assert log_sum_exp(logits)[row] == pytest.approx(expected, rel=1e-14)
+        else:
+            assert not np.isfinite(log_sum_exp(logits)[row])
 
 
 def test_logsumexp_of_infinite_and_large_logits():
