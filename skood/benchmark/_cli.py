@@ -8,6 +8,7 @@ import contextlib
 import os
 import sys
 import warnings
+from functools import partial
 from pathlib import Path
 
 import skood
@@ -119,21 +120,13 @@ def _classes(text):
         ) from None
 
 
-def _parts(text):
+def _names(text, known=()):
     names = text.split(",")
-    if not set(names) <= set(PARTS) or len(set(names)) < len(names):
+    among = f" among {', '.join(known)}" if known else ""
+    is_known = set(names) <= set(known) if known else all(names)
+    if not is_known or len(set(names)) < len(names):
         raise argparse.ArgumentTypeError(
-            f"must be distinct names among {', '.join(PARTS)} with commas between "
-            f"them, got {text!r}"
-        )
-    return names
-
-
-def _names(text):
-    names = text.split(",")
-    if not all(names) or len(set(names)) < len(names):
-        raise argparse.ArgumentTypeError(
-            f"must be distinct names with commas between them, got {text!r}"
+            f"must be distinct names{among} with commas between them, got {text!r}"
         )
     return names
 
@@ -160,7 +153,7 @@ _OPTIONS = {
 }
 _BENCHMARK_OPTIONS = {
     "--out": ("out", str, "DIR", None),
-    "--suite": ("suite", _parts, "NAMES", list(PARTS)),
+    "--suite": ("suite", partial(_names, known=PARTS), "NAMES", list(PARTS)),
     "--seed": ("seed", _seed, "N", 0),
     "--repeats": ("repeats", _count(1), "N", 1),
     "--jobs": ("jobs", _count(1), "N", 1),

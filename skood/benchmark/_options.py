@@ -5,8 +5,10 @@
 
 import math
 from dataclasses import asdict, dataclass
-from numbers import Integral, Real
+from numbers import Integral
 from pathlib import Path
+
+from skood.stats._ranks import check_level
 
 _DEFAULT_LEFT_OUT = (8, 9)
 _LARGEST_SEED = 2**32 - 1
@@ -18,13 +20,6 @@ def _check_count(name, value, least, most=math.inf):
     if not least <= value <= most:
         bounds = f"at least {least}" + f" and at most {most}" * (most < math.inf)
         raise ValueError(f"{name} must be {bounds}, got {value}.")
-
-
-def _check_fraction(name, value):
-    if isinstance(value, bool) or not isinstance(value, Real):
-        raise TypeError(f"{name} must be a number in [0, 1], got {value!r}.")
-    if not 0 <= float(value) <= 1:
-        raise ValueError(f"{name} must be in [0, 1], got {value!r}.")
 
 
 @dataclass
@@ -76,8 +71,8 @@ class Options:
             if getattr(self, name) is not None:
                 _check_count(name, getattr(self, name), least)
         _check_count("random_state", self.random_state, 0, _LARGEST_SEED)
-        _check_fraction("tpr_min", self.tpr_min)
-        _check_fraction("fpr_max", self.fpr_max)
+        check_level(self.tpr_min, "tpr_min", "[]")
+        check_level(self.fpr_max, "fpr_max", "[]")
         if self.out is not None and self.out.exists() and not self.out.is_dir():
             raise NotADirectoryError(
                 f"{self.out} is a file; results are written to a folder."

@@ -416,13 +416,9 @@ def _overview(comparisons):
 
 
 def _how_to_read():
-    lines = [
-        f"<dt>{_header(metric)}</dt><dd>{escape(text)}.</dd>"
-        for metric, (_, text) in _METRICS.items()
-    ]
+    metrics = {_header(name): f"{text}." for name, (_, text) in _METRICS.items()}
     return (
-        "<details><summary>How to read this page</summary>"
-        '<dl class="facts">' + "\n".join(lines) + "</dl>"
+        f"<details><summary>How to read this page</summary>{_list(metrics)}"
         "<p>ID: in-distribution; OOD: out-of-distribution. Scores are high for ID "
         "samples. In brackets are bootstrap intervals over the samples that are "
         f"scored. {_BEST} is the best of its column; {_EQUAL} is not significantly "
@@ -458,7 +454,7 @@ def _section(anchor, name, text, comparison):
 def _settings(comparison):
     """Return a description of the settings of the comparison."""
     settings, first = comparison.settings, comparison.entries[0]
-    n = len({row["detector"] for row in comparison.entries})
+    n = len(_detectors(comparison))
     fitted = (
         f"fitted on {comparison.n_train:,} ID samples"
         if comparison.n_train
@@ -507,7 +503,7 @@ def _metric_table(comparison, metric, with_seconds=False):
         head += _heads(label, kind="group" if is_group else "")
     head += _heads(*seconds.values(), kind="group")
     lines = []
-    for name in dict.fromkeys(row["detector"] for row in rows):
+    for name in _detectors(comparison):
         line = [cell(escape(name), "th", scope="row")]
         line += [_value(cells[name, column], alpha) for column in columns]
         any_row = cells[name, next(iter(columns))]

@@ -215,9 +215,8 @@ def certify(
     [2]_. The average is over all draws of the given samples, also those for which the
     interval is empty and an error is raised.
 
-    A precision of :math:`\kappa` at a recall of :math:`\phi` is guaranteed through
-    :math:`\mathrm{TPR} \ge \phi` and :math:`\mathrm{FPR} \le \phi (1 - \pi)(1 -
-    \kappa) / (\pi \kappa)`, which imply it for all priors up to :math:`\pi`.
+    A precision is guaranteed through the bounds on TPR and FPR in the notes of
+    :class:`BoundedPrecisionRecall`, which imply it for all priors up to :math:`\pi`.
 
     With two scores and "expectation", the first part chooses its best angle within
     tighter bounds: the bounds that the second part must meet, and a margin for the

@@ -3,8 +3,6 @@
 # Authors: The skood developers
 # SPDX-License-Identifier: BSD-3-Clause
 
-from numbers import Real
-
 import numpy as np
 
 from skood.metrics._sample_checks import (
@@ -12,6 +10,7 @@ from skood.metrics._sample_checks import (
     least_count,
     require_both,
 )
+from skood.stats._ranks import check_level
 from skood.utils._scores import check_scores
 from skood.utils._stored import stored
 from skood.utils._ties import at_ends, ends_of_ties, ranked_scores
@@ -78,10 +77,7 @@ def _aupr(counts, interpolation):
 def first_reaching(counts, tpr):
     """Return the index of the first threshold that reaches a TPR."""
     tp, _ = counts
-    if isinstance(tpr, bool) or not isinstance(tpr, Real):
-        raise TypeError(f"tpr must be a number in (0, 1], got {tpr!r}.")
-    if not 0 < float(tpr) <= 1:
-        raise ValueError(f"tpr must be in (0, 1], got {tpr!r}.")
+    check_level(tpr, "tpr", "(]")
     # tp and fp never decrease, so the first threshold that reaches tpr is the best; any
     # positive tpr requires an accepted sample
     least = least_count(tpr, tp[-1])
@@ -387,10 +383,7 @@ def _f1(counts, ood_prior):
     n_id, n_ood = counts
     if ood_prior is None:
         return 2 * n_id / (n_id[-1] + n_id + n_ood)
-    if isinstance(ood_prior, bool) or not isinstance(ood_prior, Real):
-        raise TypeError(f"ood_prior must be a number in [0, 1), got {ood_prior!r}.")
-    if not 0 <= float(ood_prior) < 1:
-        raise ValueError(f"ood_prior must be in [0, 1), got {ood_prior!r}.")
+    check_level(ood_prior, "ood_prior", "[)")
     tpr, fpr = n_id / n_id[-1], n_ood / n_ood[-1]
     fraction = 1.0 - float(ood_prior)
     # 2 precision * recall / (precision + recall), without a division by 0

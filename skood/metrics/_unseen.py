@@ -178,9 +178,14 @@ def unseen_interval(value, system, strata, is_ood, bounds, confidence_level):
         of_kinds = unseen_values(system, strata, is_ood, bounds, confidence_level)
         values = [value, *itertools.chain.from_iterable(of_kinds)]
         return min(values), max(values)
+    return _towards(bounds, value, strata, confidence_level)
+
+
+def _towards(ends, value, strata, confidence_level):
+    """Return a mean with the unseen samples of the smallest stratum at either end."""
     smallest = min(indices.size for indices in strata)
     fraction = _unseen_fraction(smallest, (1 - confidence_level) / 2)
-    return tuple(value + fraction * (end - value) for end in bounds)
+    return tuple(value + fraction * (end - value) for end in ends)
 
 
 def unseen_difference(pair, values, strata, is_ood, bounds, confidence_level):
@@ -188,11 +193,8 @@ def unseen_difference(pair, values, strata, is_ood, bounds, confidence_level):
     difference = values[0] - values[1]
     metric, _ = known_metric(pair[0])
     if metric is None or metric in _WITHOUT_SCORES:
-        smallest, width = min(indices.size for indices in strata), bounds[1] - bounds[0]
-        fraction = _unseen_fraction(smallest, (1 - confidence_level) / 2)
-        return tuple(
-            difference + fraction * (end - difference) for end in (-width, width)
-        )
+        width = bounds[1] - bounds[0]
+        return _towards((-width, width), difference, strata, confidence_level)
     first, second = (
         unseen_values(system, strata, is_ood, bounds, confidence_level)
         for system in pair

@@ -17,13 +17,15 @@ from skood.utils._ties import GUARD, loosened
 from skood.utils._torch import to_numpy
 
 
-def check_level(alpha, name="alpha"):
-    """Return a level in (0, 1) as a float, or raise."""
+def check_level(alpha, name="alpha", ends="()"):
+    """Return a number between 0 and 1 as a float, or raise; `ends` as in "(0, 1]"."""
+    interval = f"{ends[0]}0, 1{ends[1]}"
     if isinstance(alpha, (bool, np.bool_)) or not isinstance(alpha, Real):
-        raise TypeError(f"{name} must be a number in (0, 1), got {alpha!r}.")
+        raise TypeError(f"{name} must be a number in {interval}, got {alpha!r}.")
     level = float(alpha)
-    if not 0 < level < 1:
-        raise ValueError(f"{name} must be in (0, 1), got {alpha!r}.")
+    above = level >= 0 if ends[0] == "[" else level > 0
+    if not (above and (level <= 1 if ends[1] == "]" else level < 1)):
+        raise ValueError(f"{name} must be in {interval}, got {alpha!r}.")
     return level
 
 
