@@ -152,9 +152,7 @@ def compare(
         out then, as they are if all detectors are frozen. None: part of `X_id`.
 
     metrics : str or sequence of str
-        Among "auroc", "aupr_in", "aupr_out", "fpr_at_tpr" (of 0.95) and
-        "detection_error", see :func:`~skood.metrics.ranking_metrics`. The default is
-        all but the last.
+        As in :func:`~skood.metrics.compare_with_best`.
 
     groups : dict of str to list of str, default=None
         Groups of sets, such as ``{"near": ["a", "b"], "far": ["c"]}``: each metric is

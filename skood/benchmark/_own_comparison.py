@@ -184,7 +184,7 @@ def read_tables(id_file, ood_files, label=None, drop=()):
     X = _read(path)
     y, X = _split_label(X, path, label)
     X = _without(X, drop, path)
-    _check_labels(y, path, label)
+    _check_labels(y, path)
     X, kinds = _with_kinds(X, path)
     # codes, since -1 is the default label of OOD samples, and for XGBoost
     codes = np.unique(y.astype(str).to_numpy(dtype=object), return_inverse=True)[1]
@@ -300,7 +300,7 @@ def _without(table, drop, path):
     return table.drop(columns=list(drop))
 
 
-def _check_labels(y, path, label):
+def _check_labels(y, path):
     """Raise unless there are two classes or more, of at least two samples."""
     name = f"the label column {y.name!r} of {path}"
     if len(y) < _MIN_SAMPLES:

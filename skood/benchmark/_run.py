@@ -72,7 +72,7 @@ def _make_network(options, n_train, verbose):
     )
 
 
-def _make_detectors(head, options, n_train):
+def _make_detectors(head, n_train):
     """Return the detectors by name; they use the features of `head`."""
     return {
         "MSP": MSP(head),
@@ -199,7 +199,7 @@ def run(options, parts, *, verbose=0):
         is_id = result.y_true != OOD
         result.accuracy = float(np.mean((result.y_pred == result.y_true)[is_id]))
         result.n_epochs = network.n_iter_
-        detectors = _make_detectors(head, options, len(Z_train))
+        detectors = _make_detectors(head, len(Z_train))
         result.table, result.common_fpr = _compare(
             detectors, Z_train, parts.y_train, Z_held, result, options, verbose
         )

@@ -6,10 +6,9 @@ All functions take arrays of scores; estimators are not used here.
 # Authors: The skood developers
 # SPDX-License-Identifier: BSD-3-Clause
 
-from skood.decision._all_of import AllOf
 from skood.decision._base_rule import BaseRule, Linear
-from skood.decision._boundary import boundary_acceptance
 from skood.decision._bounded_rules import (
+    AllOf,
     BoundedAbstention,
     BoundedErrorRate,
     BoundedPrecisionRecall,
@@ -25,7 +24,11 @@ from skood.decision._cost_rules import (
     LinearRule,
     PlugInCost,
 )
-from skood.decision._finite_space import FiniteSolution, solve_finite
+from skood.decision._finite_space import (
+    FiniteSolution,
+    boundary_acceptance,
+    solve_finite,
+)
 from skood.decision._ood_fraction import ood_prior_interval
 from skood.decision._operating_point import OperatingPoint, Rates
 from skood.decision._options import Certificate, Shift, Solver

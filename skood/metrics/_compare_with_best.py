@@ -115,17 +115,8 @@ def compare_with_best(
         Among "auroc", "aupr_in", "aupr_out", "fpr_at_tpr" (of 0.95) and
         "detection_error". The default is all but the last.
 
-    n_resamples : int, default=999
-        Number of bootstrap resamples.
-
-    confidence_level : float, default=0.95
-        Level of the intervals, in (0, 1).
-
-    random_state : int, RandomState instance or None, default=None
-        Controls the resamples. The result does not depend on `n_jobs`.
-
-    n_jobs : int, default=None
-        Number of joblib jobs.
+    n_resamples, confidence_level, random_state, n_jobs
+        As in :func:`bootstrap_ci`.
 
     Returns
     -------

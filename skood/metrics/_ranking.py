@@ -422,11 +422,8 @@ def f1_at_tpr(
 
     Parameters
     ----------
-    y_true, y_score, ood_label, classes, sample_weight
-        As in :func:`auroc`.
-
-    tpr : float, default=0.95
-        True positive rate in (0, 1].
+    y_true, y_score, tpr, ood_label, classes, sample_weight
+        As in :func:`fpr_at_tpr`.
 
     ood_prior : float, default=None
         Fraction :math:`\pi` of OOD samples at deployment, in [0, 1). None: their
@@ -469,11 +466,8 @@ def max_f1(
 
     Parameters
     ----------
-    y_true, y_score, ood_label, classes, sample_weight
-        As in :func:`auroc`.
-
-    ood_prior : float, default=None
-        Fraction of OOD samples at deployment, in [0, 1). None: their fraction here.
+    y_true, y_score, ood_prior, ood_label, classes, sample_weight
+        As in :func:`f1_at_tpr`.
 
     Returns
     -------
@@ -528,17 +522,8 @@ def ranking_metrics(
     y_true, y_score, ood_label, classes, sample_weight
         As in :func:`auroc`.
 
-    tpr : float, default=0.95
-        The true positive rate of `fpr_at_tpr`, `tnr_at_tpr` and `f1_at_tpr`.
-
-    positive : {"id", "ood"}, default="id"
-        The positive class of `fpr_at_tpr` and `tnr_at_tpr`.
-
-    interpolation : {"step", "trapezoid"}, default="step"
-        The interpolation of `aupr_in` and `aupr_out`.
-
-    ood_prior : float, default=None
-        Fraction of OOD samples of `f1_at_tpr` and `max_f1`. None: their fraction here.
+    tpr, positive, interpolation, ood_prior
+        As in :func:`fpr_at_tpr`, :func:`aupr_in` and :func:`f1_at_tpr`.
 
     Returns
     -------

@@ -648,15 +648,11 @@ def ccr_at_fpr(
 
     Parameters
     ----------
-    y_true, y_pred, y_score, ood_label, classes, sample_weight
+    y_true, y_pred, y_score, definition, ood_label, classes, sample_weight
         As in :func:`oscr`.
 
     fpr : float, default=0.05
         Largest fraction of OOD samples to accept, in [0, 1].
-
-    definition : {"selective_risk", "dhamija"}, default="selective_risk"
-        As in :func:`oscr`. "selective_risk": the fraction of correct among accepted ID
-        samples. "dhamija": the fraction of ID samples that are accepted and correct.
 
     Returns
     -------

@@ -43,10 +43,10 @@ def check_ood(y_true, ood_label, classes):
     return ood_mask(y_true, ood_label=ood_label, classes=classes)
 
 
-def require_both(is_ood, ood_label):
-    """Raise unless there are both ID and OOD samples."""
+def require_both(is_ood, ood_label, needs_ood=True):
+    """Raise unless there are ID samples and, if needed, OOD samples."""
     n_ood = int(np.count_nonzero(is_ood))
-    if n_ood == 0:
+    if n_ood == 0 and needs_ood:
         raise ValueError(
             f"No OOD samples in y_true: none of its {is_ood.size} labels equals "
             f"ood_label={ood_label!r} or is missing from classes. Add OOD samples, "
@@ -69,14 +69,9 @@ def least_count(fraction, total):
 
 def id_mask(y_true, ood_label, classes):
     """Return the mask of the ID samples of `y_true`; raise if there are none."""
-    is_id = ~check_ood(y_true, ood_label, classes)
-    if not is_id.any():
-        raise ValueError(
-            f"No ID samples in y_true: all of its {is_id.size} labels equal "
-            f"ood_label={ood_label!r} or are missing from classes. Add ID samples, or "
-            f"pass the ood_label of the data."
-        )
-    return is_id
+    is_ood = check_ood(y_true, ood_label, classes)
+    require_both(is_ood, ood_label, needs_ood=False)
+    return ~is_ood
 
 
 def id_samples(y_true, ood_label, classes, sample_weight):

@@ -180,8 +180,8 @@ def log_simple_jumper(p, *, jump=0.01, eps=(-1, 0, 1)):
 
     Parameters
     ----------
-    p : array-like of shape (n_samples,)
-        P-values in [0, 1], independent and uniform under the null hypothesis.
+    p
+        As in :func:`log_power_mixture`.
 
     jump : float, default=0.01
         Fraction J in [0, 1] of the capital that is divided anew at each sample.
@@ -245,8 +245,8 @@ def log_histogram_bet(p, *, bins=10):
 
     Parameters
     ----------
-    p : array-like of shape (n_samples,)
-        P-values in [0, 1], independent and uniform under the null hypothesis.
+    p
+        As in :func:`log_power_mixture`.
 
     bins : int, default=10
         Number of bins of equal width.
