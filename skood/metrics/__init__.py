@@ -34,8 +34,8 @@ from skood.metrics._risk_coverage import (
 from skood.utils._optional import lazy_names
 
 if TYPE_CHECKING:
-    from skood.metrics._bootstrap import bootstrap_ci
     from skood.metrics._compare_with_best import BestComparison, compare_with_best
+    from skood.metrics._intervals import bootstrap_ci
     from skood.metrics._paired_test import PairedTestResult, cohen_d, paired_test
     from skood.metrics._plot._acceptance_region_display import AcceptanceRegionDisplay
     from skood.metrics._plot._contribution_display import ContributionDisplay
@@ -46,12 +46,12 @@ if TYPE_CHECKING:
         DoubleScoreROCDisplay,
         PrecisionRecallDisplay,
     )
-    from skood.metrics._rate_scorer import make_rate_scorer
     from skood.metrics._resampling import Resampling
     from skood.metrics._scorers import (
         make_cost_scorer,
         make_misclassification_scorer,
         make_ood_scorer,
+        make_rate_scorer,
         make_rule_scorer,
         make_selective_risk_scorer,
     )
@@ -117,13 +117,13 @@ _LAZY = {
     "SCODCurve": "._two_score_curves",
     "ScoreHistogramDisplay": "._plot._score_histogram_display",
     "TwoScoreCurve": "._two_score_curves",
-    "bootstrap_ci": "._bootstrap",
+    "bootstrap_ci": "._intervals",
     "cohen_d": "._paired_test",
     "compare_with_best": "._compare_with_best",
     "make_cost_scorer": "._scorers",
     "make_misclassification_scorer": "._scorers",
     "make_ood_scorer": "._scorers",
-    "make_rate_scorer": "._rate_scorer",
+    "make_rate_scorer": "._scorers",
     "make_rule_scorer": "._scorers",
     "make_selective_risk_scorer": "._scorers",
     "paired_test": "._paired_test",

@@ -14,8 +14,7 @@ from scipy.stats import rankdata
 from sklearn.utils import check_array, check_random_state
 
 from skood.decision import Estimate
-from skood.metrics._bootstrap import checked_bounds
-from skood.metrics._intervals import difference_interval
+from skood.metrics._intervals import checked_bounds, difference_interval
 from skood.metrics._resampling import (
     Bootstrap,
     Resampling,

@@ -7,12 +7,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from skood.metrics._bootstrap import bootstrap_ci
 from skood.metrics._calibration import (
     bins_of,
     confidence_of,
     expected_calibration_error,
 )
+from skood.metrics._intervals import bootstrap_ci
 from skood.stats._mean_intervals import clopper_pearson
 from skood.utils._labels import check_labels, id_rows, sortable_labels
 from skood.utils._metaestimators import known_classes, unwrap
