@@ -331,9 +331,8 @@ def _problem_of_record(record):
         if name not in record:
             return f"its line has no {name!r}"
         value = record[name]
-        if not isinstance(value, kind) or isinstance(value, bool):
-            return f"its line has {name}={value!r}"
-        if kind is Real and not 0 <= value < float("inf"):
+        is_valid = isinstance(value, kind) and not isinstance(value, bool)
+        if not is_valid or (kind is Real and not 0 <= value < float("inf")):
             return f"its line has {name}={value!r}"
     return None
 

@@ -1,4 +1,4 @@
-"""Confidence intervals of metrics, also for few samples and near the ends of a range."""
+"""Confidence intervals of metrics, also for few samples and near ends of a range."""
 
 # Authors: The skood developers
 # SPDX-License-Identifier: BSD-3-Clause

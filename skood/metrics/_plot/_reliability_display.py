@@ -190,18 +190,8 @@ class ReliabilityDisplay(BaseDisplay):
         estimator : object
             A fitted classifier with ``predict_proba``.
 
-        X : array-like of shape (n_samples, n_features)
-            The samples.
-
-        y : array-like of shape (n_samples,)
-            Their labels. Samples with `ood_label`, or a label that is not in
-            ``classes_``, are excluded.
-
-        ood_label : int or str, default=-1
-            Label of known OOD samples.
-
-        name : str, default=None
-            Name for the legend; None: the name of the estimator's class.
+        X, y, ood_label, name
+            As in :meth:`RiskCoverageDisplay.from_estimator`.
 
         ax, **kwargs
             Passed to `from_predictions`.

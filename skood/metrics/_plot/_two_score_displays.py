@@ -296,11 +296,8 @@ class DoubleScoreROCDisplay(BoundDisplay):
             :func:`skood.rejection.solve` return it; marked at its rates on these
             samples.
 
-        rule : BaseRule, default=None
-            Its bounds on TPR and FPR are shaded.
-
-        score_names : tuple of (str, str), default=("y_score", "ood_score")
-            Names of the scores, for the legend.
+        rule, score_names
+            As of the display.
 
         ax, **kwargs
             Passed to `plot`.
