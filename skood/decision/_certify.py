@@ -413,17 +413,6 @@ def _deviation(fraction, n, m):
     return math.sqrt(fraction * (1 - fraction) * (1 / n + 1 / max(m, 1)))
 
 
-def _best(rule, problem, thetas, k, K):
-    """Return the best rule with at least k ID and at most K OOD samples, or None."""
-    if k is None or K < 0:
-        return None
-    bounds = Linear(id=-1.0, constant=k), Linear(ood=1.0, constant=-K)
-    cost = rule.cost()
-    if cost is not None:
-        cost = cost.in_counts(problem.n_id, problem.n_ood)
-    return grid_search(problem, Goal(cost, bounds), thetas)[0]
-
-
 def _reasons(demand, n_id, n_ood):
     """Return the reason why the certifying samples are too few."""
     k, K = demand.rank(n_id), demand.count(n_ood)
@@ -531,9 +520,15 @@ def certify_nested(rules, bounds, samples, certificate, solver, rng):
         second.set_scales(*point.scales)
         thetas = np.array([point.theta])
     k, K = demand.rank(second.n_id), demand.count(second.n_ood)
+    cost = rule.cost()
+    if cost is not None:
+        cost = cost.in_counts(second.n_id, second.n_ood)
     # Where scores are dense, ties that were merged may not stay together at an angle.
     for sample in (second.with_merged_ties(), second):
-        best = _best(rule, sample, thetas, k, K)
+        if k is None or K < 0:
+            break
+        bounds_on_counts = Linear(id=-1.0, constant=k), Linear(ood=1.0, constant=-K)
+        best = grid_search(sample, Goal(cost, bounds_on_counts), thetas)[0]
         if best is None:
             break
         point = sample.describe(rule, best)

@@ -165,11 +165,7 @@ def _plug_in(problem, rule):
 
 
 def search(rule, samples, solver=None):
-    """Solve as :func:`solve`, but return an infeasible point instead of raising.
-
-    The point then has ``feasible=False``, a NaN risk and the attainable bounds, and has
-    the smallest total violation of the bounds.
-    """
+    """Solve as `solve`, but return an infeasible point instead of raising."""
     solver = Solver._checked(solver)
     return search_problem(rule, Problem(checked_samples(rule, samples)), solver)
 
