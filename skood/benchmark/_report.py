@@ -496,7 +496,10 @@ def _metric_table(comparison, metric, with_seconds=False):
     columns = {row["ood"]: row["is_group"] for row in rows}
     cells = {(row["detector"], row["ood"]): row for row in rows}
     alpha = 1 - comparison.settings["confidence_level"]
-    seconds = _second_columns(rows) if with_seconds else {}
+    seconds = {"fit_seconds": "fit s", "score_seconds": "score s"}
+    if any(row["network_seconds"] > 0 for row in rows):
+        seconds["network_seconds"] = "network s <small>shared</small>"
+    seconds = seconds if with_seconds else {}
     head = _heads("detector")
     for name, is_group in columns.items():
         label = escape(name) + (" <small>mean of group</small>" if is_group else "")
@@ -515,14 +518,6 @@ def _metric_table(comparison, metric, with_seconds=False):
         f"{_BEST} best, {_EQUAL} not significantly worse (p &gt; {alpha:.4g})."
     )
     return table(caption, head, lines)
-
-
-def _second_columns(rows):
-    """Return the columns of seconds, including network seconds if present."""
-    columns = {"fit_seconds": "fit s", "score_seconds": "score s"}
-    if any(row["network_seconds"] > 0 for row in rows):
-        columns["network_seconds"] = "network s <small>shared</small>"
-    return columns
 
 
 def _value(row, alpha):

@@ -323,12 +323,8 @@ def make_misclassification_scorer(component="epistemic", *, ood_label=-1):
 
     Parameters
     ----------
-    component : {"epistemic", "aleatoric", "total"}, default="epistemic"
-        Which uncertainty of ``estimator.predict_uncertainty(X)`` should be high for
-        errors.
-
-    ood_label : int or str, default=-1
-        Label of known OOD samples in `y`.
+    component, ood_label
+        As in :func:`make_ood_scorer`; the uncertainty should be high for errors.
 
     Returns
     -------
