@@ -11,6 +11,7 @@ outputs that all of them need, and the others use the cached results.
 import threading
 from contextlib import contextmanager, nullcontext, suppress
 from functools import cached_property
+from itertools import chain
 from operator import attrgetter
 from types import NoneType
 from typing import Any, NamedTuple
@@ -227,7 +228,7 @@ def _read_only(array):
 
 
 @contextmanager
-def shared_outputs(detectors, classifiers=()):
+def shared_outputs(detectors, classifiers=(), known_uses=()):
     """Share the forward passes of detectors that use the same network.
 
     In the block, and in the thread that entered it, the first detector that uses a
@@ -243,18 +244,18 @@ def shared_outputs(detectors, classifiers=()):
 
     `detectors`, also in pipelines, searches and frozen estimators, are fitted or score
     in the block; `classifiers` are fitted, and predict by the functions `predict` and
-    `predict_proba` of this file: a classifier is listed once for each of them. Of
-    nested blocks, the outermost block of a network stores its outputs.
+    `predict_proba` of this file: a classifier is listed once for each of them.
+    `known_uses` are the uses by other detectors. Of nested blocks, the outermost block
+    of a network stores its outputs.
     """
     uses: dict = {}
     for network in map(unwrapped, classifiers):
         if _by_logits(network, "predict"):
             use = _Use(network, frozenset({"logits"}), {})
             uses.setdefault(id(network), []).append(use)
-    for detector in detectors:
-        for use in _uses(detector):
-            if use.want is not None:
-                uses.setdefault(id(use.network), []).append(use)
+    for use in chain(known_uses, *map(_uses, detectors)):
+        if use.want is not None:
+            uses.setdefault(id(use.network), []).append(use)
     memories = {}
     for key, of_network in uses.items():
         if len(of_network) > 1:  # outputs that are used only once are not stored
@@ -320,24 +321,9 @@ class NetworkPlan:
             self._large.append(hasattr(detector, "bank_"))
 
     @cached_property
-    def users(self):
-        """Detectors for which `shared_outputs` is as for all.
-
-        With many detectors of a network, finding their uses takes longer than a block.
-        """
-        uses: dict = {}
-        users = []
-        for detector in self.detectors:
-            is_new = False
-            for use in _uses(detector):
-                known = uses.setdefault(id(use.network), [])
-                # outputs that are used twice are stored
-                if use.want is not None and (len(known) < 2 or use not in known):
-                    known.append(use)
-                    is_new = True
-            if is_new:
-                users.append(detector)
-        return users
+    def uses(self):
+        """Uses of networks by the detectors; finding many takes longer than a block."""
+        return [use for detector in self.detectors for use in _uses(detector)]
 
     def run(self, X, methods=()):
         """Return a list of the scores of each detector, and of results of methods.
@@ -367,7 +353,7 @@ class NetworkPlan:
 
     def shared(self, methods=()):
         """Return a block of `shared_outputs` for the detectors and some methods."""
-        return shared_outputs(self.users, [self.estimator] * len(methods))
+        return shared_outputs((), [self.estimator] * len(methods), self.uses)
 
     def direct(self, X, methods=()):
         """Return `run` of a NumPy array by direct detectors, from one forward pass.

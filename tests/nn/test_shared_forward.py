@@ -159,9 +159,9 @@ def test_each_device_runs_once(monkeypatch, in_pipeline):
     places = []
     read_block = torch_network.TorchNetwork._block_of_outputs
 
-    def spy(self, batches, wanted):
+    def spy(self, batches, wanted, heads):
         places.append([reader.place[0] for reader, _ in wanted])
-        return read_block(self, batches, wanted)
+        return read_block(self, batches, wanted, heads)
 
     monkeypatch.setattr(torch_network.TorchNetwork, "_block_of_outputs", spy)
     y = clf.predict(X)

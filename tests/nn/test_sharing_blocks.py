@@ -259,8 +259,8 @@ def test_two_threads_at_once():
         assert_array_equal(scores, expected)
 
 
-def test_users_of_a_plan():
-    """A block of these few detectors serves all, and a network is opened once."""
+def test_a_plan_finds_uses_once(monkeypatch):
+    """A block of a plan serves its detectors with the uses that it has found."""
     clf, sizes = counted()
     other = pretrained(Counter())
     extractor = FeatureExtractor(clf, layer="conv1")
@@ -277,16 +277,14 @@ def test_users_of_a_plan():
         make_pipeline(clone(extractor), KNN()),
         ODIN(clf),  # runs it itself
     ]
-    users = NetworkPlan(None, detectors).users
-    indices = [i for i, each in enumerate(detectors) if any(each is u for u in users)]
-    assert indices == [0, 2, 4, 5, 7]
     own = [detector for i, detector in enumerate(detectors) if i not in (1, 5, 10)]
-    y = clf.predict(X)
-    fitted = fit_all(own, X, y, shared=True)
-    few = [detectors[i] for i in indices]
+    fitted = fit_all(own, X, clf.predict(X), shared=True)
     expected = score_all(fitted, NEW, shared=True)
+    plan = NetworkPlan(None, fitted)
+    assert len(plan.uses) == len(own)
+    monkeypatch.setattr(_shared_forward, "_uses", None)
     del sizes[:]
-    with shared_outputs(few):
+    with plan.shared():
         for detector, scores in zip(fitted, expected, strict=True):
             assert_array_equal(detector.score_samples(NEW), scores)
     assert sizes == [len(NEW)]
