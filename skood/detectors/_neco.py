@@ -225,10 +225,10 @@ class NECO(OutputDetector):
                 "they are positive, or use max_logit=False."
             )
 
-    def _without_each(self, outputs, y):
-        return self._without_blocks(
-            outputs, y, lambda sums, chunk: sums.without(chunk.features, chunk.weight)
-        )
+    def _removed(self, sums, chunk):
+        return sums.without(chunk.features, chunk.weight)
+
+    _without_each = OutputDetector._without_blocks
 
     def _score_outputs(self, outputs):
         xp = outputs.xp

@@ -130,12 +130,10 @@ class Residual(OutputDetector):
         self._space = PrincipalSpace(self._sums, self.origin_, self.n_components)
         self.n_components_ = self._space.dimension
 
-    def _without_each(self, outputs, y):
-        return self._without_blocks(
-            outputs,
-            y,
-            lambda sums, chunk: sums - added_scatter(None, chunk, self.origin_),
-        )
+    def _removed(self, sums, chunk):
+        return sums - added_scatter(None, chunk, self.origin_)
+
+    _without_each = OutputDetector._without_blocks
 
     def _score_outputs(self, outputs):
         return -self._space.residuals(outputs)

@@ -152,12 +152,10 @@ class ViM(OutputDetector):
                 "the score. Shift the biases of the head so that they are positive."
             )
 
-    def _without_each(self, outputs, y):
-        return self._without_blocks(
-            outputs,
-            y,
-            lambda sums, chunk: sums - added_scatter(None, chunk, self.origin_),
-        )
+    def _removed(self, sums, chunk):
+        return sums - added_scatter(None, chunk, self.origin_)
+
+    _without_each = OutputDetector._without_blocks
 
     def _score_outputs(self, outputs):
         residuals = self._space.residuals(outputs)

@@ -474,11 +474,11 @@ class OutputDetector(BaseDetector):
         """Return leave-one-out scores (NumPy; NaN: alone in its class), or None."""
         return None
 
-    def _without_blocks(self, outputs, y, removed):
+    def _without_blocks(self, outputs, y):
         """Return scores of training samples, from the sums without a block of them.
 
-        ``removed(sums, part)`` returns the sums without a chunk. None if the samples
-        are too few to leave any out.
+        For a subclass with ``_removed(sums, chunk)``, which returns the sums without a
+        chunk. None if the samples are too few to leave any out.
         """
         scores = np.full(outputs.n_samples, np.nan)
         indices, n_seen = np.arange(outputs.n_samples), self._sample.n_seen
@@ -490,7 +490,7 @@ class OutputDetector(BaseDetector):
                     other.n_components = self.n_components_
                     other.device = "cpu"  # where the few samples and each space are
                     for chunk, _ in other._chunks(left_out):
-                        other._sums = removed(other._sums, chunk)
+                        other._sums = other._removed(other._sums, chunk)
                     other._settle_space()
                     scores[fold.positions] = other._scores(left_out)
         except ValueError:
