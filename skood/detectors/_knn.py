@@ -148,10 +148,10 @@ class KNN(OutputDetector):
 
     Attributes
     ----------
-    bank_ : {ndarray, CSR array} of shape (n_kept, n_features)
+    bank_ : {ndarray, CSR array} of shape (n_stored, n_features)
         The training features in the bank.
 
-    bank_rows_ : ndarray of shape (n_kept,)
+    bank_rows_ : ndarray of shape (n_stored,)
         Their row indices in the `X` of fit.
 
     estimator_ : object

@@ -87,7 +87,7 @@ class NNGuide(OutputDetector):
 
     Attributes
     ----------
-    bank_ : ndarray of shape (n_kept, n_features)
+    bank_ : ndarray of shape (n_stored, n_features)
         The training features :math:`E_i \hat z_i`, in the precision of the features.
 
     estimator_ : object

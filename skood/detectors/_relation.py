@@ -83,10 +83,10 @@ class Relation(OutputDetector):
 
     Attributes
     ----------
-    bank_ : ndarray of shape (n_kept, n_features)
+    bank_ : ndarray of shape (n_stored, n_features)
         The training features, scaled to unit length.
 
-    bank_proba_ : ndarray of shape (n_kept, n_classes)
+    bank_proba_ : ndarray of shape (n_stored, n_classes)
         Softmax probabilities of the samples in the bank.
 
     estimator_ : object

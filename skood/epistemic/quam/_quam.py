@@ -145,10 +145,10 @@ class QUAM(BaseMembers):
     n_samples_fit_ : int
         Number of training samples.
 
-    penalty_features_ : ndarray of shape (n_kept, ...)
+    penalty_features_ : ndarray of shape (n_stored, ...)
         Input of the searched layers for the training samples that are used.
 
-    penalty_targets_ : ndarray of shape (n_kept,)
+    penalty_targets_ : ndarray of shape (n_stored,)
         Class indices, or targets of a regressor, of these samples.
 
     penalty_index_ : ndarray of shape (n_steps + 1, batch_size)
