@@ -21,7 +21,7 @@ from sklearn.tree import DecisionTreeRegressor
 from sklearn.utils import Bunch, get_tags
 
 from skood.base import BaseDetector, UncertaintyDetector, UncertaintyMixin
-from skood.combine import DSDE, DetectorEnsemble, DOSStorey, Fisher
+from skood.combine import DSDE, DetectorEnsemble, Fisher
 from skood.detectors import (
     KNN,
     MSP,
@@ -154,10 +154,10 @@ del _QUICK_POSTERIOR["conv_params"]
 # are constructed without arguments.
 _INSTANCES = {
     "DSDE": [
-        DSDE(_MEMBERS, DOSStorey(c_m=0.5), calibration=0.5, random_state=0),
+        DSDE(_MEMBERS, c_m=0.5, calibration=0.5, random_state=0),
         DSDE(
             [*_MEMBERS, ("energy", Energy()), ("vim", ViM())],
-            DOSStorey(beta=0.5),
+            beta=0.5,
             estimator=_LINEAR,
             random_state=0,
         ),

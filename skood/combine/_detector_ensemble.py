@@ -191,9 +191,7 @@ class DetectorEnsemble(BaseCommittee):
     """
 
     _default_parts: dict = {"combiner": BenjaminiHochberg}
-
-    # Parameters of the default combiner that a subclass has too.
-    _combiner_params: tuple = ()
+    _combiner_params: tuple = ()  # of a preset, which has no other combiner
 
     _parameter_constraints: dict = {
         **BaseCommittee._parameter_constraints,
@@ -229,25 +227,14 @@ class DetectorEnsemble(BaseCommittee):
         self.random_state = random_state
         self.ood_label = ood_label
 
-    def _as_part(self, name, value):
-        if value is not None:
-            return super()._as_part(name, value)
-        params = {}
-        for key in self._combiner_params:
-            if getattr(self, key) is not None:
-                params[key] = getattr(self, key)
-        return self._default_parts[name](**params)
+    def _make_combiner(self):
+        if self.combiner is not None:
+            return self.combiner
+        params = {name: getattr(self, name) for name in self._combiner_params}
+        return self._default_parts["combiner"](**params)
 
     def _check_members(self, names, detectors, y):
-        for name in self._combiner_params:
-            if self.combiner is not None and getattr(self, name) is not None:
-                raise ValueError(
-                    f"{name}={getattr(self, name)!r} of {type(self).__name__} is for "
-                    f"the default combiner, but combiner={self.combiner!r}. Leave "
-                    f"{name} at None, and set combiner__{name}."
-                )
-        # not `_part`: a combiner need not be one of ours
-        combiner = self._as_part("combiner", self.combiner)
+        combiner = self._make_combiner()
         # a combiner that does not support so many members raises here, before the fit
         combiner.statistic(np.full((1, len(names)), 0.5))
         self.combiner_ = clone(combiner, safe=False)
@@ -360,8 +347,7 @@ class DetectorEnsemble(BaseCommittee):
         )
 
     def _has_pi0(self):
-        combiner = self._as_part("combiner", self.combiner)
-        return hasattr(getattr(self, "combiner_", combiner), "pi0")
+        return hasattr(getattr(self, "combiner_", self._make_combiner()), "pi0")
 
     @available_if(_has_pi0)
     def pi0(self, X):

@@ -13,7 +13,8 @@ from skood.utils._metaestimators import unwrapped
 class DSDE(DetectorEnsemble):
     r"""DSDE: detectors combined by DOS-Storey multiple testing (Geng et al., 2024).
 
-    A `DetectorEnsemble` whose combiner is `DOSStorey`. Among the sorted p-values
+    A `DetectorEnsemble` whose combiner is `DOSStorey`, of four members or more. Among
+    the sorted p-values
     :math:`p_{(1)} \le \dots \le p_{(m)}` of a sample, the index with the largest
     difference of slopes (DOS),
 
@@ -32,17 +33,14 @@ class DSDE(DetectorEnsemble):
     detectors : list of (str, object)
         Names and detectors; see `DetectorEnsemble`.
 
-    combiner : object, default=None
-        None: ``DOSStorey()`` with `c_m` and `beta`, which needs four members or more.
-
     c_m : float, default=None
-        Of the default combiner: the smallest fraction of members that may be the change
-        point, in (0, 0.5]; see `DOSStorey`. None: its default.
+        The smallest fraction of members that may be the change point, in (0, 0.5]; see
+        `DOSStorey`. None: its default.
 
         .. versionadded:: 0.2
 
-    beta : float, default=None
-        Of the default combiner: the exponent, in [0.5, 1]. None: its default, 1.
+    beta : float, default=1.0
+        The exponent, in [0.5, 1].
 
         .. versionadded:: 0.2
 
@@ -127,16 +125,15 @@ class DSDE(DetectorEnsemble):
     _parameter_constraints: dict = {
         **DetectorEnsemble._parameter_constraints,
         "c_m": DOSStorey._parameter_constraints["c_m"],
-        "beta": [*DOSStorey._parameter_constraints["beta"], None],
+        "beta": DOSStorey._parameter_constraints["beta"],
     }
 
     def __init__(
         self,
         detectors,
-        combiner=None,
         *,
         c_m=None,
-        beta=None,
+        beta=1.0,
         estimator=None,
         alpha=0.05,
         calibration=0.2,
@@ -149,7 +146,6 @@ class DSDE(DetectorEnsemble):
     ):
         super().__init__(
             detectors,
-            combiner,
             estimator=estimator,
             alpha=alpha,
             calibration=calibration,

@@ -241,8 +241,8 @@ def test_search_over_beta_and_c_m(client, digits):
         ("vim", ViM(network)),
     ]
     options = {"level": "nominal", "alpha": 0.3, "random_state": 0}
-    ensemble = DSDE(members, DOSStorey(), **options)
-    grid = {"combiner__beta": [0.5, 1.0], "combiner__c_m": [1 / 4, 1 / 2]}
+    ensemble = DSDE(members, **options)
+    grid = {"beta": [0.5, 1.0], "c_m": [1 / 4, 1 / 2]}
     expected = _search(ensemble, grid).fit(X, y)
     search = _search(ensemble, grid)
     with joblib.parallel_config(backend="dask"):

@@ -122,9 +122,7 @@ def test_subset_of_a_library_is_dsde_on_its_members(c_m):
     P = conformal_pvalues(X_new, X)
     for subset in ([0, 3, 4, 8], [8, 1, 0, 2, 5, 7], list(range(9))):
         members = [library[j] for j in subset]
-        dsde = DSDE(
-            members, DOSStorey(c_m=c_m), calibration="same", level="nominal"
-        ).fit(X)
+        dsde = DSDE(members, c_m=c_m, calibration="same", level="nominal").fit(X)
         expected = DOSStorey(c_m=c_m).statistic(P[:, subset])
         assert_allclose(dsde.levels(X_new), expected, rtol=0, atol=1e-12)
         assert 0.1 < np.mean(expected <= 0.05) < 0.9
@@ -312,7 +310,7 @@ def test_members_of_all_kinds(digits):
     X, X_test, y, y_test = digits
     linear = LogisticRegression(max_iter=300)
     logits = [("a", MSP(linear)), ("b", Energy(linear))]
-    inner = DSDE(logits, DOSStorey(c_m=0.5), level="nominal")
+    inner = DSDE(logits, c_m=0.5, level="nominal")
     ensemble = DetectorEnsemble(
         [
             ("knn", KNN(n_neighbors=5)),
@@ -516,7 +514,7 @@ def test_parameters_that_are_set_after_the_fit_wait_for_the_next():
 
 
 def test_parameters_of_a_combiner_that_is_none():
-    ensemble = DSDE([("knn", KNN())]).set_params(
+    ensemble = DetectorEnsemble([("knn", KNN())], DOSStorey()).set_params(
         combiner__beta=0.25, knn__n_neighbors=3
     )
     assert ensemble.combiner.get_params() == {**DOSStorey().get_params(), "beta": 0.25}
@@ -656,10 +654,10 @@ def test_grid_search_of_dsde_and_members(digits):
     X, y = X[id_samples][:300], y[id_samples][:300]
     members = [(f"k{k}", KNN(n_neighbors=k)) for k in (1, 3, 5, 9, 20, 30)]
     search = GridSearchCV(
-        DSDE(members, DOSStorey(), random_state=0, level="nominal"),
+        DSDE(members, random_state=0, level="nominal"),
         {
-            "combiner__beta": [0.5, 1.0],
-            "combiner__c_m": [1 / 6, 1 / 3],
+            "beta": [0.5, 1.0],
+            "c_m": [1 / 6, 1 / 3],
             "k1__normalize": [False],
         },
         cv=LeaveClassesOut(4, random_state=0),

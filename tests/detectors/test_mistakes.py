@@ -14,7 +14,7 @@ from sklearn.linear_model import LogisticRegression
 import skood
 from skood import detectors
 from skood.benchmark import compare
-from skood.combine import DSDE, BenjaminiHochberg, DetectorEnsemble
+from skood.combine import DSDE, DetectorEnsemble
 from skood.detectors import KNN, MSP, Energy, Mahalanobis, SklearnDetector
 from skood.exceptions import SkoodWarning
 from skood.monitor import ExchangeabilityMonitor
@@ -133,7 +133,7 @@ def _with(detector):
         RejectOptionClassifier(LogisticRegression(), ood_detector=detector, rule=rule),
         RejectOptionClassifier(LogisticRegression(), risk_detector=detector),
         DetectorEnsemble([("a", detector), ("b", KNN())]),
-        DSDE([("a", detector), ("b", KNN())], combiner=BenjaminiHochberg()),
+        DSDE([("a", detector), ("b", KNN()), ("c", KNN()), ("d", KNN())]),
         NoveltySelector(detector),
         NoveltySelector([("a", detector), ("b", KNN())]),
         ExchangeabilityMonitor(detector),

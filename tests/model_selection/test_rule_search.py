@@ -364,7 +364,12 @@ def test_equals_grid_search_of_combiners(cls, calibration):
         {"combiner": [Fisher()], "far": ["drop"], "alpha": [0.1, 0.3]},
     ]
     if cls is DSDE:
-        grid.append({"c_m": [0.25, 0.5], "beta": [0.0, 1.0]})
+        grid = [
+            {"c_m": [0.25, 0.5], "beta": [0.0, 1.0], "level": ["nominal"]},
+            grid[1],
+            {"beta": [0.5, 1.0], "far": [KNN()]},
+            {"c_m": [0.3], "far": ["drop"], "alpha": [0.1, 0.3]},
+        ]
     scoring = {
         "auroc": make_ood_scorer(ood_label="other"),
         "fpr": make_ood_scorer("fpr_at_tpr", ood_label="other"),
@@ -390,7 +395,8 @@ def test_fits_of_ensembles():
     fits = []
     for cls, params in ((GridSearchCV, {"level": ["nominal"]}), (RuleSearchCV, grid)):
         CountedNB.counts.clear()
-        cls(DSDE(library, random_state=0), params, **options).fit(X, y)
+        ensemble = DetectorEnsemble(library, random_state=0)
+        cls(ensemble, params, **options).fit(X, y)
         fits.append(CountedNB.counts["fit"])
     assert fits[0] == fits[1]
     # with None, all candidates share held-out samples: only the level differs
