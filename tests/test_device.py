@@ -23,8 +23,9 @@ import skood.detectors._common._memory_bank as memory_bank
 import skood.detectors._knn as knn
 import skood.detectors._nn_guide as nn_guide
 import skood.detectors._relation as relation
+import skood.epistemic.quam._searches as searches
 import skood.nn._torch_network as torch_network
-from skood.detectors import KNN, NCI, Energy, Mahalanobis, ViM
+from skood.detectors import KNN, NCI, Energy, Mahalanobis, NNGuide, OpenMax, ViM
 from skood.detectors._common._base_output_detector import OutputDetector
 from skood.epistemic import QUAM, AdversarialSearch, MCDropout
 from skood.evidential import EvidentialProbe
@@ -64,15 +65,18 @@ _BUDGET |= {"sent again": 1.51, "sent in fit": 1.01, "fetched in fit": 1.01}
 # Other estimators, for 120 samples: waits of a call, by default at most 6, and what is
 # fetched as a fraction of what it returns, at most 2. Predictions of all members are
 # fetched, and QUAM waits for each step of a search; bounds of `CertifiedQUAM` for each
-# point.
+# point. What is sent, as a fraction of X and the fitted arrays, at most 1: weights of
+# torch modules are not counted among these, and GraphPosteriorNetwork sends the edges.
 OF_MEMBERS: dict = {
-    "CertifiedQUAM": {"waits": 460, "fetched": 2.4},
-    "CyclicalSGHMC": {"fetched": 5},
+    "CertifiedQUAM": {"waits": 460, "fetched": 2.4, "sent": 3.71},
+    "CyclicalSGHMC": {"fetched": 5, "sent": 1.67},
+    "GraphClassifier": {"sent": 1.43},
+    "GraphPosteriorNetwork": {"sent": 1.73},
     "HMC": {"fetched": 13},
-    "Laplace": {"fetched": 101},
+    "Laplace": {"fetched": 101, "sent": 3.75},
     "MCDropout": {"fetched": 5},
-    "MixtureLaplace": {"fetched": 12},
-    "QUAM": {"waits": 12, "fetched": 30},
+    "MixtureLaplace": {"fetched": 12, "sent": 1.58},
+    "QUAM": {"waits": 12, "fetched": 30, "sent": 1.76},
 }
 
 
@@ -301,6 +305,8 @@ def test_networks_and_compositions_on_the_device(estimator, device):
             over = OF_MEMBERS.get(_name(estimator), {})
             assert counts.waits <= over.get("waits", 6)
             assert counts.to_host <= over.get("fetched", 2) * n_bytes
+            n_bytes = 1.05 * X.nbytes + _size(fitted)
+            assert counts.to_device <= over.get("sent", 1) * n_bytes
             if name == "predict_uncertainty":
                 wanted, values = wanted["epistemic"], values["epistemic"]
             np.testing.assert_allclose(
@@ -385,6 +391,88 @@ def test_chunks_without_memory_are_halved(device, small_chunks, monkeypatch):
     assert sizes == [_CHUNK] + [_CHUNK // 2] * 6
     with pytest.raises(torch.OutOfMemoryError, match="pass device='cpu'"):
         with_memory_for(0)
+
+
+def _needs_memory(monkeypatch, owner, name, n_items):
+    """Let a function raise for more than `limit` items; return the list of it."""
+    original, limit = getattr(owner, name), [np.inf]
+
+    def function(*args):
+        if n_items(*args) > limit[0]:
+            raise torch.OutOfMemoryError("CUDA out of memory.")
+        return original(*args)
+
+    monkeypatch.setattr(owner, name, function)
+    return limit
+
+
+@pytest.mark.parametrize(
+    "detector",
+    [Mahalanobis(tied=False), OpenMax(tail_size=2), ViM(), NNGuide()],
+    ids=_name,
+)
+def test_fits_without_memory_are_halved(detector, device, small_chunks, monkeypatch):
+    """A fit starts again with half the chunks; some sums are added to in place."""
+    head = LinearHead(_HEAD.coef[:3, :12], np.zeros(3))
+    X, new = _X[:300, :12], _NEW[:100, :12]
+    y = head.predict(X)
+    if not isinstance(detector, Mahalanobis):
+        detector = detector.set_params(estimator=FrozenEstimator(head))
+    detector = detector.set_params(device="cuda")
+    limit = _needs_memory(
+        monkeypatch,
+        NetworkOutputs,
+        "chunk",
+        lambda outputs, block, device, sparse: (
+            (block.stop - block.start) * bool(device)
+        ),
+    )
+    fitted = clone(detector).fit(X, y)
+    wanted = fitted.score_samples(new)
+    limit[0] = _CHUNK // 4
+    halved = clone(detector).fit(X, y)
+    scores = halved.score_samples(new)
+    np.testing.assert_allclose(scores, wanted, rtol=1e-9)
+    np.testing.assert_allclose(halved.offset_, fitted.offset_, rtol=1e-9)
+    if hasattr(detector, "partial_fit"):
+        halved = clone(detector).partial_fit(X[:150], y[:150])
+        halved.partial_fit(X[150:], y[150:])
+        scores = halved.score_samples(new)
+        np.testing.assert_allclose(scores, wanted, rtol=1e-9)
+    limit[0] = _CHUNK // 32
+    with pytest.raises(torch.OutOfMemoryError, match="pass device='cpu'"):
+        clone(detector).fit(X, y)
+
+
+def test_searches_without_memory_are_halved(device, small_chunks, monkeypatch):
+    """Neighbors in scores and fits, and searches of QUAM: points, then targets."""
+    monkeypatch.setattr(knn, "GPU_BYTES", 8 * 100 * 500)  # chunks of about 100 samples
+    limit = _needs_memory(
+        monkeypatch, knn, "distances_of_tiles", lambda queries, *args: len(queries)
+    )
+    detector, X = KNN(algorithm="torch", device="cuda"), _X[:300, :12]
+    wanted, offset = detector.fit(X).score_samples(X), detector.offset_
+    limit[0] = 40
+    np.testing.assert_array_equal(detector.score_samples(X), wanted)
+    assert detector.fit(X).offset_ == offset
+    limit[0] = 0
+    for method in (detector.score_samples, detector.fit):
+        with pytest.raises(torch.OutOfMemoryError, match="pass device='cpu'"):
+            method(X)
+
+    limit = _needs_memory(monkeypatch, searches, "search", lambda *args: args[3])
+    X, y = _X[:300, :8].astype(np.float32), _Y[:300] % 3
+    net = FrozenEstimator(pretrained(torch.nn.Linear(8, 3), device="cuda"))
+    search = AdversarialSearch(n_steps=2)
+    quam = QUAM(net, scope="last", search=search, device="cuda").fit(X, y)
+    wanted = quam.predict_uncertainty(X[:70])
+    for limit[0] in (100, 1):
+        uncertainty = quam.predict_uncertainty(X[:70])
+        for name in wanted:
+            np.testing.assert_allclose(uncertainty[name], wanted[name], atol=1e-5)
+    limit[0] = 0
+    with pytest.raises(torch.OutOfMemoryError, match="pass device='cpu'"):
+        quam.predict_uncertainty(X[:70])
 
 
 def test_candidates_of_neighbors_in_float32(device, monkeypatch):

@@ -20,6 +20,7 @@ from skood.detectors._common._memory_bank import (
     top_k_of_many,
 )
 from skood.detectors._common._softmax import log_sum_exp
+from skood.nn._outputs import with_halved_chunks
 from skood.utils._array_api import (
     array_namespace,
     as_double,
@@ -192,8 +193,12 @@ class NNGuide(OutputDetector):
 
     def _scores(self, outputs, omit=None):
         device = self._chunking(outputs)[1]
-        chunks = self._chunks(outputs, omit)
-        return bank_scores(self._compare, self._bank(), chunks, device)
+
+        def scores():
+            chunks = self._chunks(outputs, omit)
+            return bank_scores(self._compare, self._bank(), chunks, device)
+
+        return with_halved_chunks(scores)
 
     def _left_out_scores(self, outputs, y, drawn, copy_weights=None):
         drawn, omit, copy_weights = omissions(

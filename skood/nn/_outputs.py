@@ -3,6 +3,7 @@
 # Authors: The skood developers
 # SPDX-License-Identifier: BSD-3-Clause
 
+from contextvars import ContextVar
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, NamedTuple
@@ -25,6 +26,9 @@ from skood.utils._sample_keys import SampleKeys
 from skood.utils._sparse import stacked
 from skood.utils._stored import stored
 from skood.utils._torch import is_tensor, row_chunks
+
+# Sixteenths of the size of chunks that a fit uses, see `with_halved_chunks`.
+SIXTEENTHS: ContextVar = ContextVar("SIXTEENTHS", default=16)
 
 
 @dataclass(frozen=True)
@@ -227,7 +231,7 @@ def map_samples(function, outputs, size, device, threads, sparse=False):
             try:
                 chunk = function(outputs.chunk(block, device, sparse))
             except RuntimeError as error:
-                size = _halved(size, error)
+                size = halved(size, error)
                 continue
             start = block.stop
             if type(chunk) is np.ndarray:  # for the speed of small calls
@@ -239,13 +243,25 @@ def map_samples(function, outputs, size, device, threads, sparse=False):
     return to_host(array_namespace(values[0]).concat(values))  # one transfer
 
 
-def _halved(size, error):
+def with_halved_chunks(function, *args, size=16):
+    """Return a function of arrays; it starts again if chunks do not fit into a GPU."""
+    while True:
+        token = SIXTEENTHS.set(size)
+        try:
+            return function(*args)
+        except RuntimeError as error:
+            size = halved(size, error, "A chunk of the least size")
+        finally:
+            SIXTEENTHS.reset(token)
+
+
+def halved(size, error, what="A single sample"):
     """Return half the size of chunks if they do not fit into a GPU; else raise."""
     if type(error).__name__ != "OutOfMemoryError":
         raise error
     if size == 1:
         raise type(error)(
-            f"A single sample does not fit into the memory of the GPU: {error} Free "
+            f"{what} does not fit into the memory of the GPU: {error} Free "
             "memory, by torch.cuda.empty_cache() or without other arrays, or pass "
             "device='cpu'."
         ) from error

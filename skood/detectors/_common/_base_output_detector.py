@@ -5,6 +5,7 @@
 
 import copy
 from abc import abstractmethod
+from functools import partial
 from itertools import chain
 from numbers import Integral
 from typing import Any, ClassVar
@@ -29,7 +30,14 @@ from skood.detectors._common._inputs import (
 from skood.detectors._common._partial_fit import NotEnoughRows, RowSample, on_host
 from skood.nn._linear_head import LinearHead
 from skood.nn._make_network import has_dense_features, make_network
-from skood.nn._outputs import NetworkOutputs, concatenate, map_samples
+from skood.nn._outputs import (
+    SIXTEENTHS,
+    NetworkOutputs,
+    concatenate,
+    halved,
+    map_samples,
+    with_halved_chunks,
+)
 from skood.utils._array_api import array_device, chunk_bytes
 from skood.utils._atomic_fit import kept_state
 from skood.utils._batches import (
@@ -208,12 +216,20 @@ class OutputDetector(BaseDetector):
                 outputs = outputs.take(self._id_indices)
         few_threads = one_thread(outputs.n_samples * outputs.array.shape[1] ** 2)
         with few_threads:
-            self._fit_outputs(outputs, y)
+            try:  # again only if it fails: for the depth of calls
+                self._fit_outputs(outputs, y)
+            except RuntimeError as error:
+                size = halved(16, error)
+                with_halved_chunks(self._fit_outputs, outputs, y, size=size)
         is_fitted = self.estimator is not None and not is_fixed(self.estimator)
         if self._fits_head or is_fitted:
             return self._refitted_scores(X, y, sample_weight, on_few)
         with few_threads:
-            return self._training_scores(outputs, y)
+            try:
+                return self._training_scores(outputs, y)
+            except RuntimeError as error:
+                size = halved(16, error)
+                return with_halved_chunks(self._training_scores, outputs, y, size=size)
 
     def _fit_estimator(self, X, y, sample_weight=None):
         """Fit the classifier; store the names of columns if the classifier does not."""
@@ -346,16 +362,18 @@ class OutputDetector(BaseDetector):
             outputs = outputs.weighted(weight)
         if first:
             self._start_sums(outputs, y)
-        self._include(outputs, y)
+        with_halved_chunks(self._include, outputs, y)
         earlier_keys = getattr(self, "_training_keys", None)
         self._training_keys = added if first else merged_keys(earlier_keys, added)
         sample = self._sample.outputs(outputs.head)
         try:
-            self._settle(sample, None)
+            with_halved_chunks(self._settle, sample, None)
         except NotEnoughRows:
             self.__dict__.pop("offset_", None)
         else:
-            self._set_offset(self._training_scores(sample, self._sample.labels))
+            labels = self._sample.labels
+            scores = with_halved_chunks(self._training_scores, sample, labels)
+            self._set_offset(scores)
 
     def _check_as_before(self, y, weight):
         """Raise unless samples can be added to the sums of earlier calls."""
@@ -524,6 +542,7 @@ class OutputDetector(BaseDetector):
         n_folds = NETWORK_FOLDS
         if self.estimator is None and n_rows(X) < _FEW_HEAD_SAMPLES:
             n_folds = _HEAD_FOLDS
+        score = partial(with_halved_chunks, score)
         return self._scores_of_refits(
             X, y, fit, score, n_folds, weight=sample_weight, keys=keys
         )
@@ -703,6 +722,7 @@ class OutputDetector(BaseDetector):
     def _chunks(self, outputs, y=None):
         """Yield chunks of outputs, on the device for computations, and labels."""
         size, device, _, sparse = self._chunking(outputs)
+        size = max(1, size * SIXTEENTHS.get() // 16)
         for indices in row_chunks(outputs.n_samples, 1, size):
             chunk = outputs.chunk(indices, device, sparse)
             yield chunk, None if y is None else y[indices]

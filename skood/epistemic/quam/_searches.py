@@ -22,6 +22,7 @@ from skood.epistemic.quam._adversarial_models import BestModels, Keep
 from skood.epistemic.quam._adversarial_search import evaluated_steps, n_attacks, search
 from skood.epistemic.quam._local_components import Stored, draw_members
 from skood.epistemic.quam._searched_layers import find_tail, restored_tail
+from skood.nn._outputs import halved
 from skood.utils._batches import joined
 from skood.utils._metaestimators import n_rows, take_rows
 from skood.utils._optional import is_instance
@@ -457,11 +458,22 @@ class Searches:
         size, group = self._block(tail, n_targets, len(batches[0][0]), n_held_out)
         n_points = len(samples)
         with progress(n_points, desc=type(quam).__name__, verbose=verbose) as bar:
-            for start in range(0, n_points, size):
+            start = 0
+            while start < n_points:
                 chunk = samples[start : start + size]
-                with self.plain():
-                    block = self._search(tail, chunk, group, batches, held_out, keep)
+                try:
+                    with self.plain():
+                        block = self._search(
+                            tail, chunk, group, batches, held_out, keep
+                        )
+                except RuntimeError as error:
+                    if size > 1:
+                        size = halved(size, error)
+                    else:
+                        group = halved(group, error, "The search of a target")
+                    continue
                 yield block
+                start += len(chunk)
                 bar.update(len(chunk))
 
     def _search(self, tail, samples, group, batches, held_out, keep):
