@@ -95,7 +95,7 @@ def is_float_matrix(X):
         return True
     with np.errstate(over="ignore", invalid="ignore"):
         # False also if the sum of finite values overflows, which is rare
-        return math.isfinite(X.sum())
+        return math.isfinite(np.einsum("ij->", X))  # half the time of `sum`
 
 
 def is_as_fitted(estimator, X):

@@ -26,6 +26,7 @@ from skood.utils._input import (
     check_input,
     clear_errors,
     is_as_fitted,
+    is_float_matrix,
     named_errors,
     new_samples,
 )
@@ -247,3 +248,18 @@ def test_new_samples_are_validated_as_by_scikit_learn(fitted_on, rows):
     if is_as_fitted(model, rows):
         assert expected is rows
         assert why == []
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("shape", [(1, 1), (1, 30_000), (30_000, 1), (3000, 70)])
+def test_nan_and_infinity_in_any_layout(shape, dtype):
+    X = np.random.default_rng(0).normal(size=shape).astype(dtype)
+    layouts = (np.copy, lambda X: X.copy("F"), lambda X: X.repeat(2, 1)[::-1, ::2])
+    for layout in layouts:
+        assert is_float_matrix(layout(X))
+        for value in (np.nan, np.inf, -np.inf):
+            for index in ((0, 0), (-1, -1)):
+                wrong = layout(X)
+                wrong[index] = value
+                assert not is_float_matrix(wrong)
+    assert not is_float_matrix(np.float16(X)) and not is_float_matrix(X[:0])
