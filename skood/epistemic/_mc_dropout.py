@@ -117,8 +117,8 @@ class MCDropout(BaseMembers):
     the :ref:`User Guide <graph_details>`.
 
     The part of the network before its first dropout module is the same for all thinned
-    networks, and is computed once for a batch of samples; a graph is run separately for
-    each of them.
+    networks, and is computed once for a batch of samples, unless copies of few samples
+    are run as one batch; a graph is run separately for each network.
 
     References
     ----------

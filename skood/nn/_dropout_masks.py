@@ -28,6 +28,10 @@ _SELU_LIMIT = -1.0507009873554804934193349852946 * 1.673263242354377284817042991
 # With fewer samples a matrix product uses other kernels, which round differently.
 _MIN_SAMPLES = 32
 
+# Copies of samples, and their numbers, that thinned networks run as one batch: with
+# more, to run what they have in common once saves more.
+_MAX_COPIES, _MAX_NUMBERS = 4096, 2**16
+
 
 class ThinnedModule:
     """Copy of a network whose dropout modules run ``_drop(name, module, x)`` instead.
@@ -127,7 +131,8 @@ class ThinnedNetwork(ThinnedModule):
         self._kept = None  # the logits, if they are computed before the last dropout
         self._shapes: list | None = None  # of the masks, in the order of the calls
         self._prefix = _Prefix()
-        self._reuses = False
+        self._reuses: bool | None = None
+        self._members: torch.Tensor | None = None  # of the samples, if not the same
         super().__init__(network.module, estimator, seed)
 
     # --- masks ---------------------------------------------------------------
@@ -143,7 +148,13 @@ class ThinnedNetwork(ThinnedModule):
             return x
         if self._shapes[call : call + 1] != [(name, shape)]:
             raise ValueError(_masks_differ(name))
-        new = dropped(x, self._mask(call, shape, module.p, x.device), module)
+        mask = self._mask(call, shape, module.p, x.device)
+        if self._members is not None:
+            masks, n_members = [mask], int(self._members[-1]) + 1
+            for self._member in range(1, n_members):
+                masks.append(self._mask(call, shape, module.p, x.device))
+            self._member, mask = 0, torch.cat(masks)[self._members]
+        new = dropped(x, mask, module)
         return x.copy_(new) if module.inplace else new
 
     def _try(self, batch):
@@ -162,10 +173,10 @@ class ThinnedNetwork(ThinnedModule):
             name = next((a or b)[0] for a, b in both if a != b)
             raise ValueError(_masks_differ(name))
         self._shapes = attempts[0]
-        self._reuses = self._can_replay(batch[:2])
 
     def _can_replay(self, batch):
         """Return whether reusing the part before dropout gives the same result."""
+        self._reuses = False
         plain = self._logits(batch, 0)
         self._reuses = True
         try:
@@ -186,39 +197,56 @@ class ThinnedNetwork(ThinnedModule):
         with self._prefix.started(anew):
             return self._network.logits(batch)
 
+    def _of_copies(self, copies, n_samples, n_members):
+        """Return the logits of copies of samples, by the network of each."""
+        members = torch.arange(len(copies), device=copies.device) // n_samples
+        self._members = members.clamp_(max=n_members - 1)
+        try:
+            return self._logits(copies, 0)
+        finally:
+            self._members = None
+
     def log_proba(self, samples, n_members, bar=None):
         """Return log-probabilities (n_members, n_rows, n_classes) of networks.
 
         `samples` are prepared samples, one batch; the progress bar is updated by one.
         """
-        log_proba = self._run(
-            samples, n_members, bar, partial(torch.log_softmax, dim=1)
-        )
-        return check_log_proba(log_proba)
+        logits = self._run(samples, n_members, bar)
+        return check_log_proba(torch.log_softmax(logits, dim=2).cpu().numpy())
 
     def outputs(self, samples, n_members, bar=None):
         """Return outputs (n_members, n_rows, n_outputs), see `log_proba`."""
-        return check_log_proba(
-            self._run(samples, n_members, bar, lambda outputs: outputs)
-        )
+        return check_log_proba(self._run(samples, n_members, bar).cpu().numpy())
 
-    def _run(self, samples, n_members, bar, function):
-        """Return a function of the float64 logits of a batch by each network."""
-        n_samples, blocks = len(samples), []
+    def _run(self, samples, n_members, bar):
+        """Return the float64 logits of a batch by each network."""
+        n_samples = len(samples)
         with torch.inference_mode(False), torch.no_grad(), plain_attention():
-            batch = self._network.batch(samples)
-            if n_samples < _MIN_SAMPLES:
-                last = batch[-1:].repeat_interleave(_MIN_SAMPLES - n_samples, 0)
-                batch = torch.cat([batch, last])
+            batch = padded(self._network.batch(samples))
             if self._shapes is None:
                 self._try(batch)
-            for member in range(n_members):
-                logits = self._logits(batch, member, anew=member == 0)[:n_samples]
-                blocks.append(function(logits.double()))
+            n_copies, most = n_samples * n_members, _MAX_NUMBERS // batch[0].numel()
+            if n_copies <= min(_MAX_COPIES, max(_MIN_SAMPLES, most)):
+                copies = torch.cat([batch[:n_samples]] * n_members)
+                logits = self._of_copies(padded(copies), n_samples, n_members)
+                logits = logits[:n_copies].unflatten(0, (n_members, n_samples))
+            else:
+                if self._reuses is None:
+                    self._reuses = self._can_replay(batch[:2])
+                passes = (self._logits(batch, k, anew=k == 0) for k in range(n_members))
+                logits = torch.stack([logits[:n_samples] for logits in passes])
         self._prefix.forget()
         if bar is not None:
             bar.update(1)
-        return torch.stack(blocks).cpu().numpy()  # one wait for a GPU
+        return logits.double()
+
+
+def padded(batch):
+    """Return a batch of enough samples, by repeating the last."""
+    n_missing = _MIN_SAMPLES - len(batch)
+    if n_missing <= 0:
+        return batch
+    return torch.cat([batch, batch[-1:].repeat_interleave(n_missing, 0)])
 
 
 def dropped(x, mask, module):

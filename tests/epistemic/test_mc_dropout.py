@@ -281,7 +281,7 @@ def test_layers_before_dropout_run_once_for_a_batch():
 
     net = _module(nn.Linear(4, 6), nn.Tanh(), nn.Dropout(0.5), nn.Linear(6, 3))
     X = np.random.default_rng(0).normal(size=(64, 4))
-    clf = MCDropout(pretrained(net), 50, batch_size=32, setting="a", random_state=0)
+    clf = MCDropout(pretrained(net), 130, batch_size=32, setting="a", random_state=0)
     clf.fit(X, [0, 1] * 32)
     with Seen():
         clf.predict_members(X)
@@ -290,7 +290,45 @@ def test_layers_before_dropout_run_once_for_a_batch():
     before = 1 + 2 + 2
     assert sum(func is torch.tanh for func, _ in calls) == before + 2
     heads = sum(func is functional.linear and len(args[1]) == 3 for func, args in calls)
-    assert heads == before + 1 + 2 * 50
+    assert heads == before + 1 + 2 * 130
+
+
+class Parallel(nn.Module):
+    """Adds two layers, each behind dropout."""
+
+    def __init__(self):
+        super().__init__()
+        self.layers = nn.ModuleList([nn.Linear(4, 6), nn.Linear(4, 6)])
+        self.drops = nn.ModuleList([nn.Dropout(0.5), nn.Dropout(0.2)])
+        self.head = nn.Linear(6, 3)
+
+    def forward(self, x):
+        """Drop twice."""
+        pairs = zip(self.layers, self.drops, strict=True)
+        return self.head(sum(drop(layer(x)) for layer, drop in pairs))
+
+
+@pytest.mark.parametrize("n_samples", [1, 2, 5])
+@pytest.mark.parametrize("is_parallel", [False, True])
+def test_copies_of_few_samples_run_as_one_batch(n_samples, is_parallel, monkeypatch):
+    layers = nn.Linear(4, 6), nn.ReLU(), nn.Dropout(0.5), nn.Linear(6, 6)
+    net = _module(*layers, nn.AlphaDropout(0.2), nn.Linear(6, 3))
+    if is_parallel:
+        torch.manual_seed(0)
+        net = Parallel()
+    X = np.random.default_rng(0).normal(size=(n_samples, 4)).astype(np.float32)
+    clf = MCDropout(pretrained(net), n_samples=16, random_state=0).fit(X, [0] * len(X))
+    shapes, run = [], torch.nn.functional.linear
+
+    def counted(x, weight, bias):
+        shapes.append((len(x), len(weight)))
+        return run(x, weight, bias)
+
+    monkeypatch.setattr(torch.nn.functional, "linear", counted)
+    members = clf.predict_members(X)
+    assert [n for n, m in shapes if m == 3 and n > 5] == [max(32, 16 * n_samples)]
+    monkeypatch.setattr(_thinned, "_MAX_COPIES", 0)
+    assert_allclose(members, clf.predict_members(X), rtol=2e-6)
 
 
 class Exporting(nn.Module):
