@@ -310,7 +310,7 @@ class Parallel(nn.Module):
 
 @pytest.mark.parametrize("n_samples", [1, 2, 5])
 @pytest.mark.parametrize("is_parallel", [False, True])
-def test_copies_of_few_samples_run_as_one_batch(n_samples, is_parallel, monkeypatch):
+def test_copies_of_samples_run_as_a_batch(n_samples, is_parallel, monkeypatch):
     layers = nn.Linear(4, 6), nn.ReLU(), nn.Dropout(0.5), nn.Linear(6, 6)
     net = _module(*layers, nn.AlphaDropout(0.2), nn.Linear(6, 3))
     if is_parallel:
