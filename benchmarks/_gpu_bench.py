@@ -20,9 +20,9 @@ from _detectors_data import make
 from _detectors_skood import Method
 from torch import nn
 
-# Method, least share of the ceilings, precision of the products, and multiply-adds of a
-# sample of d features with c classes. Mahalanobis distances are computed in float64;
-# other methods project in the precision of the features.
+# Method, least fraction of the ceilings, precision of the products, and multiply-adds
+# of a sample of d features with c classes. Mahalanobis distances are computed in
+# float64; other methods project in the precision of the features.
 DETECTORS = (
     (Method("Mahalanobis", "features"), 0.5, "float64", lambda d, c: d * (d + c)),
     (Method("ViM", "head"), 0.5, "float32", lambda d, c: d * (d // 2 + c)),
@@ -42,7 +42,7 @@ DETECTORS = (
 
 # Section and name of a measurement: the value that is compared, how, and with what.
 TARGETS = {
-    ("knn", "bank 1,000,000, 20,000 queries"): ("share", ">=", 0.4),
+    ("knn", "bank 1,000,000, 20,000 queries"): ("fraction", ">=", 0.4),
     ("knn", "bank 1,000,000, 1 query"): ("seconds", "<=", 0.002),
     ("quam", "last"): ("points_per_second", ">=", 1000),
     ("quam", "dense"): ("points_per_second", ">=", 500),
@@ -54,7 +54,7 @@ TARGETS = {
 }
 for _method, _least, *_ in DETECTORS:
     _score = "detectors", f"{_method.name}, score, X on the device"
-    TARGETS[_score] = "share", ">=", _least
+    TARGETS[_score] = "fraction", ">=", _least
     # of three times the score and one pass over the samples
     TARGETS["detectors", f"{_method.name}, fit, X on the device"] = "ratio", "<=", 1.0
     TARGETS["detectors", f"{_method.name}, difference"] = "difference", "<=", 2e-6
@@ -74,7 +74,7 @@ class Sizes:
     matrix: int
     transfer: int  # values
     workload: str  # of _detectors_data
-    drawn: float  # share of its samples; `samples` are noisy copies of them
+    drawn: float  # fraction of its samples; `samples` are noisy copies of them
     samples: int
     checked: int  # samples of the comparison with the CPU
     banks: tuple
@@ -326,12 +326,12 @@ class Bench:
         """Return a ceiling, or NaN if it could not be measured."""
         return self.records.get(("ceilings", name), {}).get("per_second", np.nan)
 
-    def share(self, seconds, n_bytes, n_operations, precision):
-        """Return the share of the ceilings, in a dict; {} without ceilings."""
+    def fraction(self, seconds, n_bytes, n_operations, precision):
+        """Return the fraction of the ceilings, in a dict; {} without ceilings."""
         floor = floor_seconds(
             n_bytes, n_operations, self.rate("copy"), self.rate(precision)
         )
-        return {"share": floor / seconds} if np.isfinite(floor) else {}
+        return {"fraction": floor / seconds} if np.isfinite(floor) else {}
 
     @cached_property
     def inputs(self):

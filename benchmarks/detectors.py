@@ -51,7 +51,7 @@ RelativeMahalanobis), .4 s (ViM), 4 ms (detectors of logits), 6 ms (MSP with the
 ignored. With ``--strict`` a miss is an error.
 
 With ``--device cuda`` arrays are on the device, seconds of the wall replace those of
-the CPU, in ratios and "us/row", too, memory is that of the host, and "share" is the
+the CPU, in ratios and "us/row", too, memory is that of the host, and "fraction" is the
 time of the slower of two ceilings, to read the samples once and to compute the
 products, divided by the seconds to score; "-" where the products of a method are not
 listed in ``benchmarks/_gpu_bench.py``. The ceilings are measured first, as by
@@ -114,7 +114,7 @@ FITS |= {"MSPHead": 0.006, "KNN": 0.42, "NNGuide": 1.2}
 ROWS = {("L", "Energy"): 0.28, ("F", "ReActEnergy"): 0.4, ("F", "VRAEnergy"): 0.4}
 HEAD = (
     f"{'method':<20}{'library':<13}{'fit':>8}{'thr.':>8}{'fit CPU':>9}"
-    f"{'score':>9}{'us/row':>9}{'share':>7}"
+    f"{'score':>9}{'us/row':>9}{'fraction':>10}"
     f"{'MiB fit':>9}{'score':>7}{'AUROC':>7}{'x fit':>8}{'x score':>8}  note"
 )
 
@@ -171,7 +171,7 @@ def fraction_of_ceiling(bench, method, workload, scale, seconds):
         return {}
     n_operations = 2 * n_test * n_products(n_features, n_classes)
     n_bytes = n_test * (4 * n_values + 8)  # float32, and the scores
-    return bench.share(seconds, n_bytes, n_operations, precision)
+    return bench.fraction(seconds, n_bytes, n_operations, precision)
 
 
 def rows_of(workload, args, folder, bench=None):
@@ -329,7 +329,7 @@ def line(row):
         ("fit_cpu", 9, ".4f"),
         ("score", 9, ".4f"),
         ("us_per_row", 9, ".3f"),
-        ("share", 7, ".2f"),
+        ("fraction", 10, ".2f"),
         ("fit_mib", 9, ".0f"),
         ("score_mib", 7, ".0f"),
         ("auroc", 7, ".3f"),

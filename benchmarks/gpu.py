@@ -19,8 +19,8 @@ ceilings
     each section that compares with them.
 detectors
     Scores and fits of 1,000,000 x 512 features in float32, on the host and on the
-    device, and the error against the CPU for 20,000 samples. "share" is the time of the
-    slower of two ceilings, to read all samples once and to compute the products in
+    device, and the error against the CPU for 20,000 samples. "fraction" is the time of
+    the slower of two ceilings, to read all samples once and to compute the products in
     their precision, divided by the time.
 knn
     Banks of 50,000 and 1,000,000 samples; one query and 20,000.
@@ -79,8 +79,8 @@ from torch import nn
 
 ROOT = Path(__file__).resolve().parents[1]
 
-# Share of the budget that the tests may take.
-TESTS_SHARE = 0.4
+# Fraction of the budget that the tests may take.
+TESTS_FRACTION = 0.4
 
 # --- sections ----------------------------------------------------------------
 
@@ -96,7 +96,7 @@ def run_tests(bench):
     command += ["-o", "addopts=--import-mode=importlib", "-rfE", "tests/gpu"]
     folders = str(ROOT), os.environ.get("PYTHONPATH", "")
     env = os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, folders))}
-    limit = max(60.0, TESTS_SHARE * bench.budget)
+    limit = max(60.0, TESTS_FRACTION * bench.budget)
     start = time.perf_counter()
     # a pipe would stay open in processes of an interrupted test
     with tempfile.TemporaryFile("w+") as file:
@@ -215,7 +215,7 @@ def score_values(bench, method, place, precision, products):
     return {
         "seconds": seconds,
         "samples": n_samples,
-        **bench.share(seconds, n_bytes, n_operations, precision),
+        **bench.fraction(seconds, n_bytes, n_operations, precision),
         **bench.counts(call),
     }
 
@@ -272,11 +272,11 @@ def search_values(bench, fitted, n_queries):
     call = partial(detector.score_samples, queries)
     seconds = bench.seconds(call)
     n_operations = 2.0 * len(queries) * detector.bank_.size
-    share = bench.share(seconds, detector.bank_.nbytes, n_operations, "float32")
+    fraction = bench.fraction(seconds, detector.bank_.nbytes, n_operations, "float32")
     return {
         "seconds": seconds,
         "first_fit_seconds": fit_seconds,
-        **share,
+        **fraction,
         **bench.counts(call),
     }
 

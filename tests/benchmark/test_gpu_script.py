@@ -195,8 +195,8 @@ def test_failed_measurement_is_an_error(gpu, monkeypatch, tmp_path):
         (("quam", "dense"), {"points_per_second": 500.0}, "OK"),
         (("quam", "dense"), {"error": "no memory"}, "missed"),
         (("graph", "GCN"), {"seconds": 1.0}, "not compared"),  # without the peer
-        (("detectors", "FDBD, score, X on the device"), {"share": 0.3}, "OK"),
-        (("detectors", "Energy, score, X on the device"), {"share": 0.3}, "missed"),
+        (("detectors", "FDBD, score, X on the device"), {"fraction": 0.3}, "OK"),
+        (("detectors", "Energy, score, X on the device"), {"fraction": 0.3}, "missed"),
         (("detectors", "ViM, difference"), {"difference": 1e-6}, "OK"),
         (("detectors", "ViM, difference"), {"difference": np.nan}, "missed"),
         (("features", "ResNet-50, X on the host"), {"speed": 0.79}, "missed"),
@@ -222,7 +222,7 @@ def test_every_target_is_measured(gpu, core, tmp_path, monkeypatch, capsys):
     assert set(core.TARGETS) <= set(bench.records)
 
 
-def test_share_of_the_ceilings(make, core, gpu, monkeypatch):
+def test_fraction_of_the_ceilings(make, core, gpu, monkeypatch):
     """A million samples of 512 values in 10 classes, on made-up ceilings."""
     bench = make()
     for name, rate in (("copy", 4e12), ("float64", 5e13), ("float32", 4e13)):
@@ -231,7 +231,7 @@ def test_share_of_the_ceilings(make, core, gpu, monkeypatch):
     n_bytes = 1e6 * (4 * 512 + 8)
     for method, _, precision, products in core.DETECTORS:
         n_operations = 2e6 * products(512, 10)
-        share = bench.share(0.02, n_bytes, n_operations, precision)["share"]
+        fraction = bench.fraction(0.02, n_bytes, n_operations, precision)["fraction"]
         by_name = {
             "Mahalanobis": 2e6 * 512 * 522 / 5e13,
             "RelativeMahalanobis": 2e6 * 512 * 522 / 5e13,
@@ -239,10 +239,10 @@ def test_share_of_the_ceilings(make, core, gpu, monkeypatch):
             "PNML": 2e6 * 512 * 522 / 4e13,
         }
         floor = by_name.get(method.name, 2.056e9 / 4e12)
-        assert share == pytest.approx(floor / 0.02, rel=1e-12)
-    assert bench.share(1.0, 1.0, 1.0, "TF32") == {}  # not measured
+        assert fraction == pytest.approx(floor / 0.02, rel=1e-12)
+    assert bench.fraction(1.0, 1.0, 1.0, "TF32") == {}  # not measured
     del bench.records["ceilings", "copy"]
-    assert bench.share(1.0, 1.0, 1.0, "float32") == {}
+    assert bench.fraction(1.0, 1.0, 1.0, "float32") == {}
 
 
 def test_counts_of_a_trace(core, make):
@@ -307,7 +307,7 @@ def test_seconds_of_the_wall_are_compared_on_a_gpu(gpu, core, monkeypatch, make)
         record = {"section": "ceilings", "name": name, "per_second": rate}
         bench.records["ceilings", name] = record
     methods = {method.name: method for method in script.METHODS}
-    shares = [
+    fractions = [
         script.fraction_of_ceiling(bench, methods[name], workload, 1.0, 2.0)
         for name, workload in (
             ("Energy", "L"),
@@ -318,8 +318,10 @@ def test_seconds_of_the_wall_are_compared_on_a_gpu(gpu, core, monkeypatch, make)
     ]
     # bytes of 10 logits of a million samples; products with the head, and of PNML
     expected = [1e6 * 48 / 2e9, 4e4 * 512 * 10 / 2e9, 4e4 * 1024 * 1124 / 2e9]
-    assert [share.get("share") for share in shares[:3]] == pytest.approx(expected)
-    assert shares[3] == {}
+    assert [record.get("fraction") for record in fractions[:3]] == pytest.approx(
+        expected
+    )
+    assert fractions[3] == {}
 
 
 def test_methods_take_tensors(gpu):

@@ -443,8 +443,8 @@ class HeadPosterior:
         self.features, self.codes = features, codes
         self.n_classes, self.precision = n_classes, precision
         self._transposed = features.T.contiguous()
-        one_hot = torch.zeros(len(codes), n_classes).to(features)
-        one_hot[torch.arange(len(codes)), codes] = 1.0
+        one_hot = features.new_zeros(len(codes), n_classes)
+        one_hot.scatter_(1, codes[:, None], 1.0)
         self._sums = (one_hot.T @ features).flatten()
 
     def evaluate(self, weights):
@@ -549,10 +549,12 @@ class _BoundSearch:
         for _ in range(options["max_evaluations"]):
             trial = self._step(state)
             self._update_bounds(state, trial)
-            keep = self._open_pairs(options)[state["point"], state["target"]]
-            if not keep.any():
+            is_open = self._open_pairs(options)[state["point"], state["target"]]
+            indices = is_open.nonzero()[:, 0]  # one wait for a GPU
+            if len(indices) == 0:
                 break
-            state, trial = _masked(state, keep), _masked(trial, keep)
+            if len(indices) < len(is_open):
+                state, trial = _taken(state, indices), _taken(trial, indices)
             self._accept(state, trial)
         return self.lower, self.upper
 
@@ -640,7 +642,8 @@ class _BoundSearch:
         attained = _of_target(torch.log_softmax(logits, 1), target)
         tau, x = self.posterior.precision, state["x"]
         slope = trial["log_proba"].exp()
-        slope[torch.arange(len(slope)), target] -= 1.0  # of f in the logits of x
+        # of f in the logits of x
+        slope[torch.arange(len(slope), device=slope.device), target] -= 1.0
         gradient = trial["gradient"]
         # maximum over λ of λ (L - L* - γ) - ||∇f + λ g||² / (2 λ τ)
         cross = (slope * _logits(gradient, x)).sum(1) / tau
@@ -693,14 +696,12 @@ class _BoundSearch:
         state["updates"].append({"s": s, "y": y, "plain": plain_y, "rho": rho})
 
 
-def _masked(state, keep):
-    """Return the rows of all tensors of a state by a mask."""
-    if keep.all():
-        return state
+def _taken(state, indices):
+    """Return the pairs of a state by their indices."""
     return {
-        name: [_masked(update, keep) for update in value]
+        name: [_taken(update, indices) for update in value]
         if isinstance(value, list)
-        else value[keep]
+        else value[indices]
         for name, value in state.items()
     }
 
@@ -764,9 +765,10 @@ def on_ellipsoid(center, matrix, target, slack, u, max_iter=60, tol=1e-6):
         scale = slope.abs().amax(1)
         # nothing is left to gain where the class is certain, or no step succeeds
         todo = (error.abs().amax(1) > tol * scale) & (scale > 1e-9) & (size > 1e-6)
-        if not todo.any():
+        n_before, todo = len(todo), todo.nonzero()[:, 0]  # one wait for a GPU
+        if len(todo) == 0:
             break
-        if not todo.all():
+        if len(todo) < n_before:
             indices, size = indices[todo], size[todo]
             state = [tensor[todo] for tensor in state]
             data = [tensor[todo] for tensor in data]
