@@ -133,6 +133,7 @@ class ThinnedNetwork(ThinnedModule):
         self._prefix = _Prefix()
         self._reuses: bool | None = None
         self._members: torch.Tensor | None = None  # of the samples, if not the same
+        self._n_members = 1
         super().__init__(network.module, estimator, seed)
 
     # --- masks ---------------------------------------------------------------
@@ -150,8 +151,9 @@ class ThinnedNetwork(ThinnedModule):
             raise ValueError(_masks_differ(name))
         mask = self._mask(call, shape, module.p, x.device)
         if self._members is not None:
-            masks, n_members = [mask], int(self._members[-1]) + 1
-            for self._member in range(1, n_members):
+            masks = [mask]
+            for member in range(1, self._n_members):
+                self._member = member
                 masks.append(self._mask(call, shape, module.p, x.device))
             self._member, mask = 0, torch.cat(masks)[self._members]
         new = dropped(x, mask, module)
@@ -200,7 +202,7 @@ class ThinnedNetwork(ThinnedModule):
     def _of_copies(self, copies, n_samples, n_members):
         """Return the logits of copies of samples, by the network of each."""
         members = torch.arange(len(copies), device=copies.device) // n_samples
-        self._members = members.clamp_(max=n_members - 1)
+        self._members, self._n_members = members.clamp_(max=n_members - 1), n_members
         try:
             return self._logits(copies, 0)
         finally:
