@@ -72,3 +72,10 @@ def test_plain_words(path):
     if path.parent.name != "whats_new":
         text = path.read_text(encoding="utf-8").lower()
         assert [word for word in WORDS if re.search(word, text)] == []
+
+
+def test_results_of_papers_are_not_typed():
+    """Tables and numbers are in pages that are generated from benchmarks/results."""
+    text = (GUIDE / "reproduce_results.rst").read_text(encoding="utf-8")
+    assert "generated/results/" in text
+    assert re.findall(r"-table::|\d\.\d", text) == []
