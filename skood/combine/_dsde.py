@@ -5,6 +5,7 @@
 
 from sklearn.base import clone
 
+from skood.combine._base_committee import BaseCommittee
 from skood.combine._detector_ensemble import DetectorEnsemble
 from skood.combine._multiple_tests import DOSStorey
 from skood.utils._metaestimators import unwrapped
@@ -123,7 +124,9 @@ class DSDE(DetectorEnsemble):
     _combiner_params = ("c_m", "beta")
 
     _parameter_constraints: dict = {
-        **DetectorEnsemble._parameter_constraints,
+        **BaseCommittee._parameter_constraints,
+        "level": DetectorEnsemble._parameter_constraints["level"],
+        "method": DetectorEnsemble._parameter_constraints["method"],
         "c_m": DOSStorey._parameter_constraints["c_m"],
         "beta": DOSStorey._parameter_constraints["beta"],
     }

@@ -13,8 +13,9 @@ from sklearn.frozen import FrozenEstimator
 from sklearn.linear_model import LogisticRegression
 
 from skood.detectors import FDBD, NCI
-from skood.nn import LinearHead, _sklearn_network
+from skood.nn import LinearHead
 from skood.nn._make_network import make_network
+from skood.nn._sklearn_network import LinearNetwork
 
 # What the tests of all estimators check; at night, all of them.
 INSTANCES = [NCI(), NCI(LogisticRegression(), alpha=0.0)]
@@ -104,16 +105,16 @@ def test_binary_head():
 
 @pytest.mark.parametrize("kind", [FDBD, NCI])
 def test_fit_computes_logits_for_the_threshold_only(monkeypatch, kind):
-    n_rows, product = [], _sklearn_network.linear_logits
+    sizes, product = [], LinearNetwork._product
 
-    def counted(X, coef, intercept):
-        n_rows.append(len(X))
-        return product(X, coef, intercept)
+    def counted(network, samples):
+        sizes.append(len(samples))
+        return product(network, samples)
 
-    monkeypatch.setattr(_sklearn_network, "linear_logits", counted)
+    monkeypatch.setattr(LinearNetwork, "_product", counted)
     head, Z = _network(n_samples=8000)
     detector = kind(head).fit(Z)
-    assert sum(n_rows) == 5000
+    assert sum(sizes) == 5000
     assert detector.offset_ == pytest.approx(kind(head).partial_fit(Z).offset_)
     np.testing.assert_allclose(detector.mean_, Z.mean(axis=0), rtol=1e-12)
 

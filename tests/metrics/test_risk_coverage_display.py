@@ -248,8 +248,9 @@ def test_classifier_that_rejects_with_string_labels():
 
 def test_curve_under_a_loss_ranks_by_the_expected_loss():
     loss = np.array([[0.0, 1.0], [10.0, 0.0]])
-    X = RNG.normal(size=(800, 1))
-    y = (RNG.rand(800) < 1 / (1 + np.exp(1 - 2 * X[:, 0]))).astype(int)
+    rng = np.random.RandomState(0)
+    X = rng.normal(size=(800, 1))
+    y = (rng.rand(800) < 1 / (1 + np.exp(1 - 2 * X[:, 0]))).astype(int)
     clf = RejectOptionClassifier(
         LogisticRegression(), rule=BoundedAbstention(0.7), loss=loss
     ).fit(X, y)
