@@ -464,11 +464,12 @@ class ExchangeabilityMonitor(FittedMonitor):
         history = now.history.extend(times, path)
         return path, Progress(total, capital, history, n_seen, n_used)
 
-    n_seen_ = property(attrgetter("progress_.n_seen"))
-    log_martingale_ = property(attrgetter("progress_.capital.log_martingale"))
-    max_log_martingale_ = property(attrgetter("progress_.capital.largest"))
-    threshold_ = property(attrgetter("bettors_.threshold"))
-    alarm_ = property(attrgetter("progress_.capital.alarm"))
+    # Documented by the class, not by `attrgetter`.
+    n_seen_ = property(attrgetter("progress_.n_seen"), doc="")
+    log_martingale_ = property(attrgetter("progress_.capital.log_martingale"), doc="")
+    max_log_martingale_ = property(attrgetter("progress_.capital.largest"), doc="")
+    threshold_ = property(attrgetter("bettors_.threshold"), doc="")
+    alarm_ = property(attrgetter("progress_.capital.alarm"), doc="")
 
     @property
     def leader_(self):
