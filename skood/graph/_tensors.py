@@ -182,7 +182,7 @@ class GraphTensors:
     def _attention_edges(self):
         into = sparse.csr_array(self.graph.adjacency.T)
         into.data = np.ones_like(into.data)
-        into = into + sparse.eye_array(into.shape[0], format="csr")
+        into = into + sparse.csr_array(sparse.eye(into.shape[0], format="csr"))
         targets = np.repeat(np.arange(into.shape[0]), np.diff(into.indptr))
         return self._sparse_rows(into), torch.tensor(targets, device=self.device)
 
