@@ -88,7 +88,7 @@ for mask, color, marker, label in (
     (wrong, "k", "x", "known digit, wrong"),
 ):
     ax.scatter(risk[mask], ood[mask], 16, color, marker=marker, label=label, alpha=0.7)
-edge = np.linspace(0, risk.max(), 2)
+edge = np.linspace(0, risk.max(), 200)
 line = (point.lam - np.cos(point.theta) * edge) / np.sin(point.theta)
 bottom = ood.min() - 0.1
 ax.plot(edge, line, "k", label="the rule")
@@ -109,7 +109,7 @@ ax.set(
     ylabel="OOD score: distance to training data (scaled)",
     title="Scores of test digits, and the rule",
 )
-fig.legend(loc="outside lower center", ncols=5)
+fig.legend(loc="outside lower center", ncols=3)
 plt.show()
 
 # %%
