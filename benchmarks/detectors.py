@@ -41,7 +41,7 @@ x fit, x score
 The targets, each printed with OK or missed: our fit (without the threshold) and score
 take at most 1.05 times the CPU seconds of the fastest correct peer, and at most 10 %
 and 8 MiB more memory; Mahalanobis, ViM, KNN, SHE, GEN and KLMatching are at least twice
-as fast as pytorch-ood to score; ASH, SCALE and LTS, on features of which 60 % are zero,
+as fast as pytorch-ood to score; ASH, SCALE and LTS, on features with 60 % zeros,
 take at most .5 times its CPU seconds to score, GEN, Entropy, Energy, MSP and KLMatching
 .9 and ReAct and VRA with the energy 1.0; at most 256 MiB to score. On one thread, whole
 fits of workload F take at most 10 ms (NCI, FDBD), .25 s (Mahalanobis,

@@ -13,7 +13,7 @@ from importlib.util import find_spec
 def import_optional(module, purpose, extra=None):
     """Import a module of a package of an extra of skood, or of any; or raise.
 
-    The purpose, such as "conv='gat'", is the subject of the error.
+    The purpose, such as "to_data", is the subject of the error.
     """
     try:
         return import_module(module)

@@ -88,7 +88,7 @@ def _dense(kind, features, weights):
 
 @pytest.mark.parametrize("n_outputs, width", [(1, 3), (2, 8), (4, 21)])
 def test_full_of_grams_of_pairs_of_outputs(n_outputs, width):
-    """Blocks of features, of which the last is smaller, and a symmetric H."""
+    """Blocks of features, with a smaller last one, and a symmetric H."""
     features, weights, _ = _problem(n_outputs, 30, width)
     curvature = _curvature("full", features, weights, parts=3)
     H = (curvature.vectors * curvature.eigenvalues) @ curvature.vectors.T

@@ -180,7 +180,7 @@ def test_attention_to_edges_of_all_kinds():
 
 
 def test_dropout_of_attention():
-    """The mean over masks is the result without, and masks differ by edge and head."""
+    """The mean over masks is the result without dropout, and all nodes vary."""
     graph = _graph(torch.float64)
     network = _network(GAT, torch.float64, hidden=(), dropout=0.5, input_dropout=0.0)
     network.dropouts[0].p = 0.0
