@@ -97,19 +97,19 @@ def show_versions():
 
     from threadpoolctl import threadpool_info
 
-    rows = {"skood": __version__, "python": sys.version.split()[0]}
+    facts = {"skood": __version__, "python": sys.version.split()[0]}
     for name in _DEPENDENCIES:
         try:
-            rows[name] = version(name)
+            facts[name] = version(name)
         except PackageNotFoundError:
-            rows[name] = "not installed"
-    rows["machine"] = platform.platform()
-    rows["cpus"] = str(os.cpu_count())
-    rows["threads"] = ", ".join(
+            facts[name] = "not installed"
+    facts["machine"] = platform.platform()
+    facts["cpus"] = str(os.cpu_count())
+    facts["threads"] = ", ".join(
         f"{one['internal_api']} {one['version']} ({one['num_threads']})"
         for one in threadpool_info()
     )
     if "torch" in sys.modules:  # torch itself is not imported for this
-        rows["cuda"] = str(sys.modules["torch"].version.cuda)
-    for name, found in rows.items():
+        facts["cuda"] = str(sys.modules["torch"].version.cuda)
+    for name, found in facts.items():
         print(f"{name:<16} {found}")

@@ -31,16 +31,16 @@ from skood.utils._id_samples import (
 )
 from skood.utils._input import takes_input
 from skood.utils._labels import (
-    check_label_rows,
+    check_id_mask,
+    check_label_columns,
     check_labels,
-    id_rows,
     naming_ood_label,
     ood_mask,
     sortable_labels,
     unique_codes,
 )
 from skood.utils._left_out import (
-    MAX_REFITTED_ROWS,
+    MAX_REFITTED_SAMPLES,
     NETWORK_FOLDS,
     compared_samples,
     drawn_copies,
@@ -237,7 +237,7 @@ class BaseDetector(OutlierMixin, SkoodEstimator, metaclass=ABCMeta):
             return chosen_samples(X, indices, copy), None, indices
         y = check_labels(y)
         check_consistent_length(X, y)
-        is_id = id_rows(y, self.ood_label)
+        is_id = check_id_mask(y, self.ood_label)
         if not is_id.all():
             warn_of_earlier_steps(self)
         if sample_weight is not None:
@@ -302,7 +302,7 @@ class BaseDetector(OutlierMixin, SkoodEstimator, metaclass=ABCMeta):
         """
         n_samples, scores, weights, reason = n_rows(X), [], [], None
         keys = SampleKeys(X) if keys is None else keys
-        drawn, copy_weights = drawn_copies(keys, weight, MAX_REFITTED_ROWS)
+        drawn, copy_weights = drawn_copies(keys, weight, MAX_REFITTED_SAMPLES)
         try:
             with quiet():
                 strata = y if stratify else None
@@ -471,7 +471,7 @@ class BaseDetector(OutlierMixin, SkoodEstimator, metaclass=ABCMeta):
             y, self.score_samples(X), ood_label=self.ood_label, classes=classes
         )
         if classes is not None:
-            y = check_label_rows(y)
+            y = check_label_columns(y)
             is_ood = ood_mask(y, ood_label=self.ood_label, classes=classes)
             warn_of_known_classes(self, y, is_ood, self.ood_label)
         return score
@@ -663,7 +663,7 @@ class UncertaintyDetector(BaseDetector):
                 stratify=not self._is_regressor(),
             )
         # a search per sample may be slower than the fit
-        drawn = drawn_copies(SampleKeys(X), sample_weight, MAX_REFITTED_ROWS)
+        drawn = drawn_copies(SampleKeys(X), sample_weight, MAX_REFITTED_SAMPLES)
         if sample_weight is not None:
             return score(self, *drawn)
         return self._score(X if n_rows(X) == len(drawn[0]) else take_rows(X, drawn[0]))

@@ -10,7 +10,7 @@ from sklearn.utils import check_consistent_length
 
 from skood.benchmark._cells import ComparisonData
 from skood.utils._batches import as_rows, labeled_rows
-from skood.utils._labels import check_label_rows, ood_mask
+from skood.utils._labels import check_label_columns, ood_mask
 from skood.utils._metaestimators import n_rows, take_rows
 from skood.utils._named_estimators import PYOD_ADVICE
 
@@ -53,7 +53,7 @@ def named(objects, what, methods=()):
 def _labels(X, y, name):
     if y is None:
         return None
-    y = check_label_rows(y, name)
+    y = check_label_columns(y, name)
     check_consistent_length(X, y)
     return y
 

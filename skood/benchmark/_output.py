@@ -210,12 +210,12 @@ def _reject_option(option):
     }
 
 
-def to_csv(rows):
+def to_csv(records):
     """Return a CSV string of at least one dict, all with the same keys."""
     text = io.StringIO(newline="")
-    writer = csv.DictWriter(text, fieldnames=list(rows[0]))
+    writer = csv.DictWriter(text, fieldnames=list(records[0]))
     writer.writeheader()
-    writer.writerows(rows)
+    writer.writerows(records)
     return text.getvalue()
 
 

@@ -72,16 +72,16 @@ def stratified_order(labels, rng):
     return np.argsort(place, kind="stable")
 
 
-def _sizes(n_rows, options):
+def _sizes(n_samples, options):
     """Return the numbers of ID samples to train on and to hold out."""
     n_train, n_test = options.n_train, options.n_test
     if n_test is None:
-        n_test = min(_MOST_TEST, round(_TEST_FRACTION * n_rows))
+        n_test = min(_MOST_TEST, round(_TEST_FRACTION * n_samples))
         if n_train is not None:
-            n_test = min(n_test, n_rows - n_train)
+            n_test = min(n_test, n_samples - n_train)
     if n_train is None:
-        n_train = min(_MOST_TRAIN, n_rows - n_test)
-    if n_train < 1 or n_test < 3 or n_train + n_test > n_rows:
+        n_train = min(_MOST_TRAIN, n_samples - n_test)
+    if n_train < 1 or n_test < 3 or n_train + n_test > n_samples:
         requested = [
             f"{n} ID samples to {what}"
             for n, what in ((options.n_train, "train on"), (options.n_test, "hold out"))
@@ -89,7 +89,7 @@ def _sizes(n_rows, options):
         ]
         raise ValueError(
             f"{' and '.join(requested) or 'Training samples and 3 to hold out'} are "
-            f"needed, but {options.id_data!r} has {n_rows} ID samples in all; at "
+            f"needed, but {options.id_data!r} has {n_samples} ID samples in all; at "
             "least 3 are held out."
         )
     return n_train, n_test

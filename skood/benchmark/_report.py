@@ -492,12 +492,12 @@ def _sets(comparison):
 
 def _metric_table(comparison, metric, with_seconds=False):
     """Return a table of one metric: detectors by sets and groups."""
-    rows = [row for row in comparison.entries if row["metric"] == metric]
-    columns = {row["ood"]: row["is_group"] for row in rows}
-    cells = {(row["detector"], row["ood"]): row for row in rows}
+    entries = [entry for entry in comparison.entries if entry["metric"] == metric]
+    columns = {entry["ood"]: entry["is_group"] for entry in entries}
+    cells = {(entry["detector"], entry["ood"]): entry for entry in entries}
     alpha = 1 - comparison.settings["confidence_level"]
     seconds = {"fit_seconds": "fit s", "score_seconds": "score s"}
-    if any(row["network_seconds"] > 0 for row in rows):
+    if any(entry["network_seconds"] > 0 for entry in entries):
         seconds["network_seconds"] = "network s <small>shared</small>"
     seconds = seconds if with_seconds else {}
     head = _heads("detector")
@@ -520,15 +520,15 @@ def _metric_table(comparison, metric, with_seconds=False):
     return table(caption, head, lines)
 
 
-def _value(row, alpha):
+def _value(entry, alpha):
     """Return a cell with a value, its interval and its mark."""
-    name = "group" if row["is_group"] else ""
-    value = f"{row['value']:.3f}"
-    if row["pvalue"] > alpha:
-        value = f"{_BEST if row['is_best'] else _EQUAL} <b>{value}</b>"
+    name = "group" if entry["is_group"] else ""
+    value = f"{entry['value']:.3f}"
+    if entry["pvalue"] > alpha:
+        value = f"{_BEST if entry['is_best'] else _EQUAL} <b>{value}</b>"
         name = f"{name} best".strip()
     return cell(
-        f"{value}<small>[{row['low']:.3f}, {row['high']:.3f}]</small>", "td", name
+        f"{value}<small>[{entry['low']:.3f}, {entry['high']:.3f}]</small>", "td", name
     )
 
 
@@ -550,7 +550,7 @@ def _chart(what, caption, lines, areas, axes, digits, **options):
 
 
 def _detectors(comparison):
-    return list(dict.fromkeys(row["detector"] for row in comparison.entries))
+    return list(dict.fromkeys(entry["detector"] for entry in comparison.entries))
 
 
 def _first_repeat(comparison):

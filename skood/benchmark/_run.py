@@ -86,7 +86,7 @@ def _make_detectors(head, n_train):
     }
 
 
-def _single_row(name, score, result):
+def _single_record(name, score, result):
     """Return the metrics of one score."""
     y_true, y_pred = result.y_true, result.y_pred
     ranking = ranking_metrics(y_true, score)
@@ -101,8 +101,8 @@ def _single_row(name, score, result):
     }
 
 
-def _add_risks(rows, scores, result, options):
-    """Add selective risks to the rows; return the FPR that all methods reach."""
+def _add_risks(records, scores, result, options):
+    """Add selective risks to the records; return the FPR that all methods reach."""
 
     def point(score, fpr_max):
         return selective_risk_at(
@@ -112,21 +112,21 @@ def _add_risks(rows, scores, result, options):
             rule=BoundedTPRFPR(tpr_min=options.tpr_min, fpr_max=fpr_max),
         )
 
-    for row, score in zip(rows, scores, strict=True):
-        row["risk"] = point(score, options.fpr_max).risk
+    for record, score in zip(records, scores, strict=True):
+        record["risk"] = point(score, options.fpr_max).risk
         strictest = point(score, 0.0)
-        row["min_fpr"] = (
+        record["min_fpr"] = (
             0.0 if strictest.feasible else strictest.attainable.min_fpr_at_tpr
         )
-    common_fpr = max(row["min_fpr"] for row in rows)
-    for row, score in zip(rows, scores, strict=True):
-        row["risk_common"] = point(score, common_fpr).risk
+    common_fpr = max(record["min_fpr"] for record in records)
+    for record, score in zip(records, scores, strict=True):
+        record["risk_common"] = point(score, common_fpr).risk
     return common_fpr
 
 
 def _compare(detectors, Z_train, y_train, Z_held, result, options, verbose):
-    """Fit and evaluate all detectors, and their pairs; return rows and common FPR."""
-    rows, seconds = [], {}
+    """Fit and evaluate all detectors, and their pairs; return records, common FPR."""
+    records, seconds = [], {}
     for name, detector in progress(
         list(detectors.items()), desc="detectors", verbose=verbose
     ):
@@ -134,16 +134,18 @@ def _compare(detectors, Z_train, y_train, Z_held, result, options, verbose):
         score, score_seconds = timed(detector.score_samples, Z_held)
         result.scores[name] = score
         seconds[name] = np.array([fit_seconds, score_seconds])
-        rows.append(_single_row(name, score, result))
+        records.append(_single_record(name, score, result))
     scores: list[tuple] = [(score,) for score in result.scores.values()]
     for name, risk, ood in PAIRS:
-        rows.append(dict.fromkeys(rows[0], math.nan) | {"method": name})
+        records.append(dict.fromkeys(records[0], math.nan) | {"method": name})
         scores.append((result.scores[risk], result.scores[ood]))
         seconds[name] = seconds[risk] + seconds[ood]
-    common_fpr = _add_risks(rows, scores, result, options)
-    for row in rows:
-        row["fit_seconds"], row["score_seconds"] = map(float, seconds[row["method"]])
-    return rows, common_fpr
+    common_fpr = _add_risks(records, scores, result, options)
+    for record in records:
+        fit_seconds, score_seconds = seconds[record["method"]]
+        record["fit_seconds"] = float(fit_seconds)
+        record["score_seconds"] = float(score_seconds)
+    return records, common_fpr
 
 
 def _tune(head, risk, ood, Z_val, y_val, Z_test, y_test, options):
@@ -219,20 +221,20 @@ def run(options, parts, *, verbose=0):
 _WIDTH = 110
 
 
-def format_columns(rows):
-    """Align rows of cells, the header first: one line per row, and a rule.
+def format_columns(lines):
+    """Align lists of cells, the header first: one line per list, and a rule.
 
     The first column is aligned to the left, the others to the right.
     """
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    lines = [
+    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
+    aligned = [
         "  ".join(
             cell.ljust(width) if i == 0 else cell.rjust(width)
-            for i, (cell, width) in enumerate(zip(row, widths, strict=True))
+            for i, (cell, width) in enumerate(zip(cells, widths, strict=True))
         ).rstrip()
-        for row in rows
+        for cells in lines
     ]
-    return "\n".join([lines[0], "-" * len(lines[0]), *lines[1:]])
+    return "\n".join([aligned[0], "-" * len(aligned[0]), *aligned[1:]])
 
 
 def _columns(options):
@@ -260,11 +262,11 @@ def _cell(key, value, decimals):
 
 def _table(result, options):
     columns = _columns(options)
-    rows = [["method", *(header for _, header, _ in columns)]]
-    for row in result.table:
-        cells = [_cell(key, row[key], decimals) for key, _, decimals in columns]
-        rows.append([row["method"], *cells])
-    return format_columns(rows)
+    lines = [["method", *(header for _, header, _ in columns)]]
+    for record in result.table:
+        cells = [_cell(key, record[key], decimals) for key, _, decimals in columns]
+        lines.append([record["method"], *cells])
+    return format_columns(lines)
 
 
 def _notes(result, options):
@@ -303,14 +305,14 @@ def _parts(result):
 
 
 def _reasons(reasons):
-    rows = []
+    lines = []
     for kind in ("id", "ood"):
         counts = reasons[kind]
         named = ", ".join(f"{n:,} {name}" for name, n in counts.items())
-        rows.append(
+        lines.append(
             f"rejected {sum(counts.values()):,} {kind.upper()} samples: {named}"
         )
-    return rows
+    return lines
 
 
 def _reject_option(name, option):

@@ -472,12 +472,12 @@ def _write(folder, components, seed, repeats):
     command = shlex.join(["skood", "benchmark", *options])
     title = "skood: the offline suite"
     write_report(page, list(components.values()), title=title, command=command)
-    rows = [
-        {"part": name, **row}
+    entries = [
+        {"part": name, **entry}
         for name, (_, _, comparison) in components.items()
-        for row in comparison.entries
+        for entry in comparison.entries
     ]
-    write_text(table, to_csv(rows))
+    write_text(table, to_csv(entries))
     content = {
         "versions": versions(),
         "seed": seed,

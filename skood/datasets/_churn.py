@@ -76,8 +76,8 @@ def make_churn(n_samples=2000, *, ood=0.0, random_state=None, return_X_y=False):
     kind = np.full(n, "customer", dtype=object)
     unknown = rng.permutation(n)[: round(ood * n)]
     target[unknown] = "unknown"
-    for name, rows in zip(_OOD_KINDS, np.array_split(unknown, 3), strict=True):
-        kind[rows] = name
+    for name, indices in zip(_OOD_KINDS, np.array_split(unknown, 3), strict=True):
+        kind[indices] = name
     new, currency, test = (kind == name for name in _OOD_KINDS)
     plan[new], tenure[new] = "student", rng.randint(1, 4, new.sum())
     spend[new] = 8.0 * np.exp(0.1 * rng.normal(size=new.sum()))

@@ -20,7 +20,7 @@ from skood.utils._memory_maps import MappedRows
 from skood.utils._param_validation import Interval, StrOptions
 from skood.utils._torch import row_chunks
 from skood.utils._warnings import warn
-from skood.utils._weights import repeated_rows, row_weight
+from skood.utils._weights import repeated_samples, row_weight
 
 
 class GMM(OutputDetector):
@@ -180,7 +180,7 @@ class GMM(OutputDetector):
             spread = np.ptp(features, axis=0)
             check_no_overflow(spread @ spread, "The covariance matrix")
             what = f"the GaussianMixture of GMM(n_components={self.n_components})"
-            samples = repeated_rows(features, outputs.weight, what)
+            samples = repeated_samples(features, outputs.weight, what)
             self._shrink(mixture.fit(samples), len(samples))
         self.mixture_ = mixture
         self.n_iter_ = mixture.n_iter_

@@ -16,9 +16,9 @@ from skood.logic.language._encoding import is_frame
 from skood.nn import _shared_forward
 from skood.nn._shared_forward import shared_blocks, shared_outputs, uses_network
 from skood.utils._labels import (
-    check_label_rows,
+    check_id_mask,
+    check_label_columns,
     check_labels,
-    id_rows,
     label_codes,
     ood_mask,
     plain_labels,
@@ -115,7 +115,7 @@ def label_columns(y, concepts, ood_label):
             check_labels(np.asarray(y[name]), f"y[{name!r}]") for name in concepts
         ]
     else:
-        table = check_label_rows(single_column(y))
+        table = check_label_columns(single_column(y))
         columns = [table] if table.ndim == 1 else list(table.T)
         if len(columns) != len(concepts):
             raise ValueError(
@@ -124,7 +124,7 @@ def label_columns(y, concepts, ood_label):
                 f"of these names. Got {len(columns)} column(s)."
             )
     table = np.stack([column.astype(object) for column in columns], axis=1)
-    return columns, id_rows(table if len(columns) > 1 else columns[0], ood_label)
+    return columns, check_id_mask(table if len(columns) > 1 else columns[0], ood_label)
 
 
 def _known_values(source):

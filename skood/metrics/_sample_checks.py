@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from skood.utils._labels import check_label_rows, is_nan, ood_mask
+from skood.utils._labels import check_label_columns, is_nan, ood_mask
 from skood.utils._losses import implied_ood_label, per_sample_loss
 from skood.utils._scores import check_scores
 from skood.utils._ties import GUARD, ends_of_ties, ranked_scores
@@ -27,7 +27,7 @@ def check_ood(y_true, ood_label, classes):
     """Return the OOD mask of `y_true`; raise if labels or classes are ambiguous."""
     if is_nan(ood_label):
         return ood_mask(y_true, ood_label=ood_label)
-    y_true = check_label_rows(y_true, "y_true")
+    y_true = check_label_columns(y_true, "y_true")
     # labels of a classifier of booleans are not ambiguous
     if _is_boolean(y_true) and (classes is None or not _is_boolean(classes)):
         raise ValueError(

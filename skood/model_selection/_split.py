@@ -17,7 +17,7 @@ from sklearn.model_selection import (
 from sklearn.utils import check_array, check_random_state, indexable
 from sklearn.utils.multiclass import type_of_target
 
-from skood.utils._labels import check_label_rows, ood_mask, plain_labels
+from skood.utils._labels import check_label_columns, ood_mask, plain_labels
 from skood.utils._param_validation import Interval, validate_params
 from skood.utils._stored import stored
 
@@ -52,7 +52,7 @@ class _OODSplitter(BaseCrossValidator):
         name = type(self).__name__
         if y is None:
             raise ValueError(f"{name} splits by the labels: y is required, got None.")
-        y = check_label_rows(y)
+        y = check_label_columns(y)
         is_ood = ood_mask(y, ood_label=self.ood_label)
         is_table = y.ndim == 2
         y = y[:, 0] if is_table else y

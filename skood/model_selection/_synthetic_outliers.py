@@ -13,7 +13,7 @@ from sklearn.utils import check_array, check_random_state
 from sklearn.utils.validation import check_consistent_length
 
 from skood.utils._input import check_input
-from skood.utils._labels import check_labels, id_rows, put_label, sortable_labels
+from skood.utils._labels import check_id_mask, check_labels, put_label, sortable_labels
 from skood.utils._optional import import_pandas
 from skood.utils._param_validation import Interval, StrOptions, validate_params
 from skood.utils._torch import to_numpy
@@ -246,7 +246,7 @@ def make_synthetic_outliers(
     X, y = _check_samples(X), check_labels(y)
     check_consistent_length(X, y)
     rng = check_random_state(random_state)
-    id_indices = np.flatnonzero(id_rows(y, ood_label))
+    id_indices = np.flatnonzero(check_id_mask(y, ood_label))
     classes, codes = np.unique(sortable_labels(y[id_indices]), return_inverse=True)
     if kind in ("mixing", "swapping") and len(classes) < 2:
         raise ValueError(

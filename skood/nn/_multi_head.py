@@ -38,7 +38,7 @@ from skood.nn._training_data import (
 )
 from skood.utils._batches import blockwise
 from skood.utils._labels import (
-    check_label_rows,
+    check_label_columns,
     check_labels,
     label_codes,
     plain_labels,
@@ -547,7 +547,7 @@ class MultiHeadClassifier(
         if len(shape) == 2 and shape[1] == 1:
             y = plain_labels(np.ravel(to_numpy(y)))
         try:
-            y = check_label_rows(y)
+            y = check_label_columns(y)
         except ValueError as error:
             if "contains NaN" not in str(error):
                 raise

@@ -20,7 +20,7 @@ from skood.utils._array_api import all_finite
 from skood.utils._atomic_fit import fresh_fit
 from skood.utils._estimator import SkoodEstimator
 from skood.utils._input import new_samples, takes_input
-from skood.utils._labels import check_labels, id_rows
+from skood.utils._labels import check_id_mask, check_labels
 from skood.utils._linalg import check_no_overflow
 from skood.utils._parallel import map_chunks
 from skood.utils._param_validation import fit_context
@@ -42,7 +42,7 @@ def known_mask(y, X, ood_label, weight=None):
     if y is not None:
         y = check_labels(y)
         check_consistent_length(X, y)
-        is_id &= id_rows(y, ood_label)
+        is_id &= check_id_mask(y, ood_label)
         if not is_id.any():
             raise ValueError(
                 "The sample weights of all ID samples are zero: only samples with "

@@ -33,9 +33,9 @@ from skood.utils._batches import is_lazy
 from skood.utils._folds import calibration_folds, warn_of_training_samples
 from skood.utils._input import named_errors
 from skood.utils._labels import (
+    check_id_mask,
     check_nested_ood_labels,
     column,
-    id_rows,
     is_nan,
     ood_mask,
     single_column,
@@ -87,7 +87,11 @@ class LabeledSamples(NamedTuple):
         If no sample is ID, this raises, unless `needs_id` is false.
         """
         check_consistent_length(X, y, groups, ood_source)
-        is_id = id_rows(y, ood_label) if needs_id else ~ood_mask(y, ood_label=ood_label)
+        is_id = (
+            check_id_mask(y, ood_label)
+            if needs_id
+            else ~ood_mask(y, ood_label=ood_label)
+        )
         is_ood = ~is_id
         weight = check_weight(sample_weight, len(y))
         if weight is not None:

@@ -103,7 +103,7 @@ def check_labels(y, name="y", *, where=slice(None)):
     return y
 
 
-def check_label_rows(y, name="y"):
+def check_label_columns(y, name="y"):
     """Return labels, or a table of labels with a column per concept, or raise.
 
     One column is one label per sample. Columns of different types give objects.
@@ -249,7 +249,7 @@ def ood_mask(y, *, ood_label=-1, classes=None):
     """
     if is_nan(ood_label):
         return np.isnan(check_targets(y))
-    y = check_label_rows(y)
+    y = check_label_columns(y)
     is_ood = _equals(y, ood_label)
     if y.ndim == 2:
         is_ood, y = is_ood.any(axis=1), y[:, 0]
@@ -268,7 +268,7 @@ def ood_mask(y, *, ood_label=-1, classes=None):
     return is_ood
 
 
-def id_rows(y, ood_label=-1):
+def check_id_mask(y, ood_label=-1):
     """Return a mask of the ID samples, which `fit` may learn from; raise if none."""
     is_id = ~ood_mask(y, ood_label=ood_label)
     if is_id.size == 0:

@@ -21,10 +21,10 @@ from skood.utils._weights import remaining_weight, unit_counts, units, weighted
 # standard error of a 5 % quantile's level is then .3 %. Samples are drawn, not evenly
 # spaced: if classes alternate in the data, evenly spaced samples may all be of one
 # class.
-MAX_OFFSET_ROWS = 5000
+MAX_OFFSET_SAMPLES = 5000
 
 # A network is refitted for each fold: fewer samples are scored.
-MAX_REFITTED_ROWS = 1000
+MAX_REFITTED_SAMPLES = 1000
 NETWORK_FOLDS = 5
 
 # Number of samples on which the scores of two classifiers are compared.
@@ -52,7 +52,7 @@ def unused_thresholds():
         UNUSED.reset(token)
 
 
-def drawn_copies(keys, weight=None, limit=MAX_OFFSET_ROWS):
+def drawn_copies(keys, weight=None, limit=MAX_OFFSET_SAMPLES):
     """Return samples for the threshold, sorted, and the weights of their copies.
 
     Without weights, each sample is one copy, and the weights are None. A sample of
@@ -71,7 +71,7 @@ def drawn_copies(keys, weight=None, limit=MAX_OFFSET_ROWS):
     return indices[drawn], None if copy_weights is None else copy_weights[drawn]
 
 
-def drawn_in_order(n_samples, weight=None, limit=MAX_OFFSET_ROWS):
+def drawn_in_order(n_samples, weight=None, limit=MAX_OFFSET_SAMPLES):
     """Return samples for the threshold as `drawn_copies`, without their keys.
 
     For scores that depend on no other sample: the draw is by the positions, so that no
@@ -232,7 +232,7 @@ def compared_samples(keys, chosen, weight):
     """Return, of the samples of a fit, those on which two fits are compared."""
     if weight is None and len(chosen) <= _MAX_COMPARED:
         return slice(None)
-    return drawn_copies(keys.rows(chosen), weight, _MAX_COMPARED)[0]
+    return drawn_copies(keys.take(chosen), weight, _MAX_COMPARED)[0]
 
 
 def is_fixed(estimator):

@@ -97,8 +97,8 @@ def without(array, left_out):
     """
     if array is None:
         return None
-    rows = np.delete(np.arange(array.shape[0]), left_out)
+    indices = np.delete(np.arange(array.shape[0]), left_out)
     if isinstance(array, MappedRows):
-        chosen = rows if array.chosen is None else array.chosen[rows]
+        chosen = indices if array.chosen is None else array.chosen[indices]
         return MappedRows(array.X, chosen, array.dtype)
-    return MappedRows(array, rows) if is_mapped(array) else array[rows]
+    return MappedRows(array, indices) if is_mapped(array) else array[indices]

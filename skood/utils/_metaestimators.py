@@ -193,7 +193,7 @@ def take_rows(X, indices):
         return X.tocsr()[indices]
     if not hasattr(X, "__getitem__"):
         X = np.asarray(X)
-    _check_has_rows(X)
+    _check_has_samples(X)
     return _safe_indexing(X, indices)
 
 
@@ -204,11 +204,11 @@ def n_rows(X):
     X = as_rows(X)
     if not hasattr(X, "shape") and not hasattr(X, "__len__"):
         X = np.asarray(X)
-    _check_has_rows(X)
+    _check_has_samples(X)
     return X.shape[0] if hasattr(X, "shape") else len(X)
 
 
-def _check_has_rows(X):
+def _check_has_samples(X):
     if getattr(X, "shape", None) == ():
         raise ValueError(f"Expected 2D array, got scalar array instead: {X!r:.80}.")
 

@@ -51,7 +51,7 @@ class SampleKeys:
             self._values, self._X = _keys(self._X), None
         return self._values
 
-    def rows(self, indices):
+    def take(self, indices):
         """Return the keys of the samples `indices`."""
         return SampleKeys(values=self.values[indices])
 

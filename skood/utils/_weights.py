@@ -103,7 +103,7 @@ def units(weight):
     )
 
 
-def repeated_rows(samples, weight, what):
+def repeated_samples(samples, weight, what):
     """Return rows repeated by integer weights (None: themselves), for `what`."""
     if weight is None:
         return samples

@@ -19,9 +19,9 @@ from skood.exceptions import SkoodWarning
 from skood.nn import FeatureExtractor, LinearHead, TorchClassifier
 from skood.rejection import RejectOptionClassifier
 from skood.utils._labels import (
-    check_label_rows,
+    check_id_mask,
+    check_label_columns,
     check_labels,
-    id_rows,
     label_codes,
     naming_ood_label,
     ood_mask,
@@ -160,7 +160,7 @@ def test_ood_label_of_another_kind(y, ood_label, found):
     ):
         ood_mask(y, ood_label=ood_label)
     with pytest.raises(ValueError, match=f"Set ood_label={found} if these"):
-        id_rows(y, ood_label)
+        check_id_mask(y, ood_label)
 
 
 def test_labels_of_another_kind_than_the_classes():
@@ -199,16 +199,16 @@ def test_ood_label_that_is_among_the_classes_still_is_ood():
 
 
 def test_id_mask():
-    assert id_rows([0, -1, 5]).tolist() == [True, False, True]
-    assert id_rows(["a", "x"], "x").tolist() == [True, False]
+    assert check_id_mask([0, -1, 5]).tolist() == [True, False, True]
+    assert check_id_mask(["a", "x"], "x").tolist() == [True, False]
     for ood_label in (-1, "x"):
         with pytest.raises(
             ValueError,
             match=rf"No in-distribution samples to fit: .* ood_label={ood_label!r}",
         ):
-            id_rows([ood_label] * 3, ood_label)
+            check_id_mask([ood_label] * 3, ood_label)
     with pytest.raises(ValueError, match="0 samples in y while a minimum of 1"):
-        id_rows([])
+        check_id_mask([])
 
 
 def test_an_error_about_a_single_class_names_the_ood_label():
@@ -300,13 +300,13 @@ TABLE = [["cat", 1], ["dog", -1], ["cow", 2], [-1, 3]]
     ],
 )
 def test_tables_of_labels(y):
-    table = check_label_rows(y)
+    table = check_label_columns(y)
     assert table.tolist() == TABLE
     assert ood_mask(y).tolist() == [False, True, False, True]
     assert ood_mask(y, ood_label="cow").tolist() == [False, False, True, False]
     # only the first column holds classes
     assert ood_mask(y, classes=["cat", "dog"]).tolist() == [False, True, True, True]
-    assert id_rows(y).tolist() == [True, False, True, False]
+    assert check_id_mask(y).tolist() == [True, False, True, False]
     with pytest.raises(ValueError, match="y should be a 1d array"):
         check_labels(np.array(TABLE, dtype=object))
 
@@ -323,13 +323,13 @@ def test_tables_of_labels_of_equal_kinds(kind):
 
 def test_flat_labels_are_unchanged():
     for y in ([0, 1], ["a", -1], np.array([0, 1]), pd.Series(["a", "b"]), []):
-        np.testing.assert_array_equal(check_label_rows(y), check_labels(y))
+        np.testing.assert_array_equal(check_label_columns(y), check_labels(y))
     with pytest.warns(match="A column-vector y was passed"):
-        assert check_label_rows([[1], [2]]).tolist() == [1, 2]
+        assert check_label_columns([[1], [2]]).tolist() == [1, 2]
     with pytest.raises(ValueError, match="y is required, got None"):
-        check_label_rows(None)
+        check_label_columns(None)
     with pytest.raises(ValueError, match="dim 3"):
-        check_label_rows(np.zeros((2, 2, 2)))
+        check_label_columns(np.zeros((2, 2, 2)))
 
 
 @pytest.mark.parametrize(
@@ -343,12 +343,12 @@ def test_flat_labels_are_unchanged():
 )
 def test_missing_labels_in_tables_raise(y):
     with pytest.raises(ValueError, match="Input labels contains NaN"):
-        check_label_rows(y, "labels")
+        check_label_columns(y, "labels")
 
 
 def test_every_row_is_ood():
     with pytest.raises(ValueError, match="every label in y equals ood_label=-1"):
-        id_rows([[0, -1], [-1, 2]])
+        check_id_mask([[0, -1], [-1, 2]])
 
 
 @pytest.mark.parametrize(
@@ -435,7 +435,7 @@ def test_classes_of_several_kinds(estimator):
 
 def test_ragged_labels():
     with pytest.raises(ValueError, match="same number of labels for each sample"):
-        check_label_rows([[1], [1, 2]])
+        check_label_columns([[1], [1, 2]])
 
 
 @pytest.mark.parametrize("dtype", ["i1", "i8", ">i4", "u1", "u8", "?", "U3"])

@@ -49,7 +49,7 @@ from skood.utils._batches import (
 )
 from skood.utils._input import is_as_fitted, takes_input
 from skood.utils._left_out import (
-    MAX_OFFSET_ROWS,
+    MAX_OFFSET_SAMPLES,
     NETWORK_FOLDS,
     UNUSED,
     compared_samples,
@@ -142,7 +142,7 @@ class OutputDetector(BaseDetector):
     _shrinks: Any = False
 
     # Number of training samples for the threshold, drawn with a fixed seed. None: all.
-    _max_offset_samples: ClassVar[int | None] = MAX_OFFSET_ROWS
+    _max_offset_samples: ClassVar[int | None] = MAX_OFFSET_SAMPLES
 
     # Sums over samples, and a random sample of them, see `partial_fit`.
     _sums: Any

@@ -14,7 +14,7 @@ from skood.utils._linalg import symmetric_eigh
 from skood.utils._routing import weight_params
 from skood.utils._stored import stored
 from skood.utils._warnings import warn
-from skood.utils._weights import has_others, left_out_weight, repeated_rows
+from skood.utils._weights import has_others, left_out_weight, repeated_samples
 
 # A sample with a leverage this close to 1 alone spans a direction: without it the
 # covariance has a lower rank, so that a formula with the inverse does not apply.
@@ -32,7 +32,7 @@ def fitted_covariance(owner, residuals, weight=None):
         params = weight_params(owner, "covariance", fitted, weight)
     else:
         what = f"covariance={owner.covariance!r}"
-        residuals = repeated_rows(residuals, weight, what)
+        residuals = repeated_samples(residuals, weight, what)
     return np.asarray(fitted.fit(residuals, **params).covariance_, dtype=np.float64)
 
 

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from skood.nn._outputs import NetworkOutputs, concatenate
-from skood.utils._left_out import MAX_OFFSET_ROWS
+from skood.utils._left_out import MAX_OFFSET_SAMPLES
 from skood.utils._stored import stored
 from skood.utils._torch import is_tensor, to_numpy
 from skood.utils._weights import units
@@ -40,7 +40,7 @@ class RowSample:
     A sample with a weight is added as copies of weight 1, see `units`.
     """
 
-    def __init__(self, size=MAX_OFFSET_ROWS):
+    def __init__(self, size=MAX_OFFSET_SAMPLES):
         self.size = size
         self.n_seen = 0
         self._outputs: Any = None

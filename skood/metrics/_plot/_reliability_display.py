@@ -14,7 +14,7 @@ from skood.metrics._calibration import (
 )
 from skood.metrics._intervals import bootstrap_ci
 from skood.stats._mean_intervals import clopper_pearson
-from skood.utils._labels import check_labels, id_rows, sortable_labels
+from skood.utils._labels import check_id_mask, check_labels, sortable_labels
 from skood.utils._metaestimators import known_classes, unwrap
 from skood.utils._plotting import COLORS, BaseDisplay, long_names
 
@@ -141,7 +141,7 @@ class ReliabilityDisplay(BaseDisplay):
         """
         if classes is None:  # resamples may lack one
             labels = check_labels(y_true)
-            labels = sortable_labels(labels[id_rows(labels, ood_label)])
+            labels = sortable_labels(labels[check_id_mask(labels, ood_label)])
             classes = np.unique(labels)
         known = {"ood_label": ood_label, "classes": classes}
         binning = {"n_bins": n_bins, "strategy": strategy}
