@@ -104,12 +104,12 @@ def rules(n_draws):
     for n in (600, 2000):
         for rule in (BoundedErrorRate(ERROR_MAX), precision_recall):
             for name, method in (("skood", by_skood), ("MAPIE", by_mapie)):
-                rng, certified, violated, share = np.random.default_rng(0), 0, 0, 0.0
+                rng, certified, violated, fraction = np.random.default_rng(0), 0, 0, 0.0
                 for seed in range(n_draws):
                     accepts = method(rule, *mixture(rng, n), seed)
                     if accepts is None:
                         continue
-                    certified, share = certified + 1, share + accepts.mean()
+                    certified, fraction = certified + 1, fraction + accepts.mean()
                     if rule is precision_recall:
                         recall = accepts[~new_ood].mean()
                         broken = np.average(new_ood, weights=accepts) > 0.05
@@ -120,7 +120,7 @@ def rules(n_draws):
                 print(
                     f"rules, {n} samples, {type(rule).__name__}, {name}: certified "
                     f"{certified / n_draws:.0%}, violated {violated / n_draws:.0%}, "
-                    f"accepted {share / n_draws:.2f}",
+                    f"accepted {fraction / n_draws:.2f}",
                     flush=True,
                 )
 

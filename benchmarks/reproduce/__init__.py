@@ -1,4 +1,4 @@
-"""Tables of five papers, redone with skood: values beside the printed ones, verdicts.
+"""Tables of five papers, computed with skood: values beside the printed ones, verdicts.
 
 From a clone of the repository::
 

@@ -306,9 +306,9 @@ class Signs(Study):
         """Return images of signs."""
         return self.images.test.data[:1024]
 
-    def train(self, y, X=None, share=1.0):
+    def train(self, y, X=None, fraction=1.0):
         """Return a network of the training pictures, or of others."""
-        epochs = max(1, round(share * self.max_epochs))
+        epochs = max(1, round(fraction * self.max_epochs))
         made = TorchClassifier(
             Network, module_params={"body": self.body}, **training(self.seed, epochs)
         )
@@ -330,7 +330,7 @@ class Signs(Study):
         X = np.concatenate(
             [train.data, outliers.data[np.isin(outliers.ood_kind, kinds)]]
         )
-        return self.train(np.arange(len(X)) < len(train.data), X, share=0.5)
+        return self.train(np.arange(len(X)) < len(train.data), X, fraction=0.5)
 
     @cached_property
     def readings(self):

@@ -378,7 +378,7 @@ class CelebA(FaceStudy, Stored):
 
     @cached_property
     def samples(self):
-        """Return images and labels by part; of fewer images the same shares."""
+        """Return images and labels by part; of fewer images the same fractions."""
         X, y = self.read_labeled("test", [name.title() for name in self.values])
         rows = np.random.default_rng(self.seed).permutation(len(X))
         ends = np.cumsum(self.sizes)[:2] * len(X) // sum(self.sizes)

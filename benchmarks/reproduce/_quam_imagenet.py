@@ -300,7 +300,7 @@ def _retained(parts, name):
     y, predicted = _predictions(parts)
     scores, _ = parts.scores(name, "Selective prediction")
     area = 1.0 - aurc(y, predicted, -scores)
-    return {f"{name}/AUC of accuracy over retained share": area}
+    return {f"{name}/AUC of accuracy over retained fraction": area}
 
 
 def figure_4(parts):

@@ -248,7 +248,7 @@ def _id_values(parts, name):
         "wrong predictions/AUROC": auroc(np.where(wrong, -1, 0), -found.id)
         if wrong.any()
         else None,
-        "AUC of accuracy over retained share": 1.0 - aurc(y, predicted, -found.id),
+        "AUC of accuracy over retained fraction": 1.0 - aurc(y, predicted, -found.id),
     }
     if "proba" in found:
         labels = parts.network.classes_

@@ -97,7 +97,7 @@ class Similarity:
             ]
             found = cosine(np.array(at_points), own)
             feasible = [ok for _, ok in self.adversarial[kind]]
-            values["share of feasible models"] = np.mean(feasible)
+            values["fraction of feasible models"] = np.mean(feasible)
         return {
             "mean cosine": found.mean(),
             **{f"{q} %": np.percentile(found, q) for q in QUANTILES},

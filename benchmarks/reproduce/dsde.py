@@ -50,7 +50,7 @@ SCHEMES = {
     "BH": BenjaminiHochberg(),
 }
 # Lower bounds of the change point: 2/m, and the paper's for 7 and for 18 networks.
-_SHARES = {"2/m": None, "2/7": 2 / 7, "2/15": 2 / 15}
+_FRACTIONS = {"2/m": None, "2/7": 2 / 7, "2/15": 2 / 15}
 _MOST_PARTS = 70
 
 
@@ -214,19 +214,19 @@ def sizes(parts):
     dsde = partial(combined_row, parts, "KNN", parts.dsde())
     yield Row(f"{parts.prefix}DSDE-KNN(Small)", dsde)
     for size in range(2, len(parts.models) + 1, 2):
-        for share in _SHARES:
-            if share != "2/m" or size > 2:  # 2/m is 1: two networks have no range
-                name = f"{parts.prefix}{size} networks, c_m {share}"
-                yield Row(name, partial(size_row, parts, size, share))
+        for fraction in _FRACTIONS:
+            if fraction != "2/m" or size > 2:  # 2/m is 1: two networks have no range
+                name = f"{parts.prefix}{size} networks, c_m {fraction}"
+                yield Row(name, partial(size_row, parts, size, fraction))
 
 
-def size_row(parts, size, share):
+def size_row(parts, size, fraction):
     """Return the mean rates of DSDE over parts of the library of a size."""
     pvalues = parts.pvalues("KNN")
     rng = np.random.default_rng(parts.seed)
     found = []
     for part in parts_of(len(parts.models), size, _MOST_PARTS, rng):
-        combiner = DOSStorey(c_m=_SHARES[share])
+        combiner = DOSStorey(c_m=_FRACTIONS[fraction])
         levels = {name: combiner.statistic(P[:, part]) for name, P in pvalues.items()}
         accepted = {name: _is_accepted(level) for name, level in levels.items()}
         rates = {"TPR": 100 * accepted["ID"].mean()}

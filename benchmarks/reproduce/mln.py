@@ -234,8 +234,10 @@ def concepts_row(parts, name):
         found["classified as OOD"] = 100 * np.mean(~is_id)
     if name == "ID":
         right = np.mean(predicted == parts.labels("ID"), axis=0)
-        shares = zip(parts.concepts, right, strict=True)
-        found |= {f"{concept}/accuracy": 100 * share for concept, share in shares}
+        fractions = zip(parts.concepts, right, strict=True)
+        found |= {
+            f"{concept}/accuracy": 100 * fraction for concept, fraction in fractions
+        }
         found["smallest weight"] = model.weights_.min()
         found["largest weight"] = model.weights_.max()
     return found

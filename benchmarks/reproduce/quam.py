@@ -189,7 +189,7 @@ PAPER = Paper(
             for row, metric in (
                 ("ImageNet-O", "AUROC"),
                 ("Misclassification", "AUROC"),
-                ("Selective prediction", "AUC of accuracy over retained share"),
+                ("Selective prediction", "AUC of accuracy over retained fraction"),
             )
         ),
         Claim(

@@ -308,7 +308,7 @@ def test_similarity_of_digits(tmp_path, monkeypatch):
     for kind in ("digits", "shuffled digits"):
         row = actual[f"{kind}/adversarial"]
         assert -1 <= row["5 %"] <= row["mean cosine"] < 1
-        assert 0 <= row["share of feasible models"] <= 1
+        assert 0 <= row["fraction of feasible models"] <= 1
     models = parts.similarity.adversarial["digits"]
     assert len(models) == 3
     A = [
