@@ -34,8 +34,8 @@ from skood.utils._labels import (
     check_id_mask,
     check_label_columns,
     check_labels,
+    checked_ood_mask,
     naming_ood_label,
-    ood_mask,
     sortable_labels,
     unique_codes,
 )
@@ -472,7 +472,7 @@ class BaseDetector(OutlierMixin, SkoodEstimator, metaclass=ABCMeta):
         )
         if classes is not None:
             y = check_label_columns(y)
-            is_ood = ood_mask(y, ood_label=self.ood_label, classes=classes)
+            is_ood = checked_ood_mask(y, self.ood_label, classes)
             warn_of_known_classes(self, y, is_ood, self.ood_label)
         return score
 

@@ -4,6 +4,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
 
 from abc import abstractmethod
+from collections import defaultdict
 from itertools import chain, starmap
 from numbers import Integral, Real
 from typing import Any, NamedTuple
@@ -149,22 +150,24 @@ class BaseCommittee(_BaseComposition, BaseDetector):
         estimators = self._fit_estimators(estimator, folds, X, y, weights[None])
         # the fold and the indices of the members that use one network, as one job
         tasks, calls, sizes = [], [], []
+        committees: list = []
+        scores: list = []
         for k, (inner, fold) in enumerate(zip(estimators, folds, strict=True)):
+            committees.append([None] * len(names))
+            scores.append(np.empty((len(fold.held_out), len(names))))
             members = detectors
             if inner is not None:
                 is_frozen = isinstance(inner, FrozenEstimator)
                 inner = inner if is_frozen else FrozenEstimator(inner)
                 members = [bind(detector, inner) for detector in detectors]
             for group in network_groups(members):
-                jobs = zip(*((names[i], members[i]) for i in group), strict=True)
-                calls.append(delayed(_fit_group)(*jobs, weights, X, y, fold))
+                job = map(names.__getitem__, group), map(members.__getitem__, group)
+                calls.append(delayed(_fit_group)(*map(list, job), weights, X, y, fold))
                 tasks.append((k, group))
                 sizes.append(len(group))
         results = self._in_parallel(
             calls, sizes, desc="members", n_jobs=self.n_jobs, verbose=self.verbose
         )
-        committees: list = [[None] * len(names) for _ in folds]
-        scores = [np.empty((len(fold.held_out), len(names))) for fold in folds]
         for (k, group), (fitted, group_scores) in zip(tasks, results, strict=True):
             scores[k][:, group] = group_scores
             for i, detector in zip(group, fitted, strict=True):
@@ -200,6 +203,8 @@ class BaseCommittee(_BaseComposition, BaseDetector):
         Members that take no weights are fitted without. Also returns the weights as
         counts of the samples, or None; raise if these are no integers.
         """
+        if sample_weight is None:
+            return defaultdict(dict), None
         pairs = [(None, self.estimator), *zip(names, detectors, strict=True)]
         weights = {
             key: {}
@@ -209,8 +214,6 @@ class BaseCommittee(_BaseComposition, BaseDetector):
             )
             for key, estimator in pairs
         }
-        if sample_weight is None:
-            return weights, None
         counts = sample_weight.astype(np.intp)
         if (counts != sample_weight).any():
             raise ValueError(
@@ -369,7 +372,7 @@ def _score_group(X, names, plan):
     if columns is not None:  # else a member is named in the error
         return np.stack(columns, axis=1)
     blocks, detectors = [], plan.detectors
-    with plan.shared():
+    with shared_outputs((), known_uses=plan.uses):
         for chunk in shared_blocks(X, len(detectors)):
             block = np.empty((n_rows(chunk), len(detectors)))
             for j, (name, detector) in enumerate(zip(names, detectors, strict=True)):

@@ -14,7 +14,7 @@ from sklearn.utils.validation import check_consistent_length, check_is_fitted
 from skood.utils._atomic_fit import fresh_fit
 from skood.utils._estimator import SkoodEstimator
 from skood.utils._input import takes_input
-from skood.utils._labels import check_id_mask
+from skood.utils._labels import check_id_mask, check_label_columns
 from skood.utils._metaestimators import (
     check_given,
     copy_input_attributes,
@@ -130,7 +130,9 @@ class IDOnly(TransformerMixin, SkoodEstimator):
             is_used = np.ones(1, dtype=bool) if weight is None else weight > 0
             if y is not None:
                 check_consistent_length(X, y)
-                is_used = is_used & check_id_mask(y, self.ood_label)
+                is_used = is_used & check_id_mask(
+                    check_label_columns(y), self.ood_label
+                )
                 if not is_used.any():
                     raise ValueError(
                         "The sample weights of all ID samples are zero: only samples "

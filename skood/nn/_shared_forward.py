@@ -12,7 +12,7 @@ import threading
 from contextlib import contextmanager, nullcontext, suppress
 from functools import cached_property
 from itertools import chain
-from operator import attrgetter
+from operator import attrgetter, itemgetter
 from types import NoneType
 from typing import Any, NamedTuple
 
@@ -104,15 +104,15 @@ def network_groups(detectors):
     """
     groups: list[tuple[list[int], set[int]]] = []
     for i, detector in enumerate(detectors):
-        indices, networks = [i], {id(use.network) for use in _uses(detector)}
-        rest = []
+        networks = set(map(id, map(attrgetter("network"), _uses(detector))))
+        indices, rest = [i], []
         for group in groups:
             if networks.isdisjoint(group[1]):
                 rest.append(group)
             else:
-                indices, networks = group[0] + indices, networks | group[1]
+                indices, networks = sorted(group[0] + indices), networks | group[1]
         groups = [*rest, (indices, networks)]
-    return sorted(sorted(indices) for indices, _ in groups)
+    return sorted(map(itemgetter(0), groups))
 
 
 class _Memory:
@@ -206,9 +206,9 @@ class _Memory:
 
     def _keep(self, X, wanted, target):
         """Read together, and store the result."""
-        readers = [reader for reader, _ in wanted.values()]
-        blocks = readers[0].outputs_together(X, list(wanted.values()))
-        parts = [list(column) for column in zip(*blocks, strict=True)]
+        pairs = list(wanted.values())
+        blocks = pairs[0][0].outputs_together(X, pairs)
+        parts = list(map(list, zip(*blocks, strict=True)))
         for place in wanted:
             new = concatenate(parts.pop(0))
             old = self._outputs.get((target, place), NetworkOutputs())
@@ -323,7 +323,7 @@ class NetworkPlan:
     @cached_property
     def uses(self):
         """Uses of networks by the detectors; finding many takes longer than a block."""
-        return [use for detector in self.detectors for use in _uses(detector)]
+        return list(chain.from_iterable(map(_uses, self.detectors)))
 
     def run(self, X, methods=()):
         """Return a list of the scores of each detector, and of results of methods.
@@ -346,14 +346,11 @@ class NetworkPlan:
 
     def _run_shared(self, X, methods):
         """Return `run`, by the methods of the detectors and the estimator."""
-        with self.shared(methods) if "predict" in self.methods else nullcontext():
+        users, shares = [self.estimator] * len(methods), "predict" in self.methods
+        with shared_outputs((), users, self.uses) if shares else nullcontext():
             scores = [detector.score_samples(X) for detector in self.detectors]
             functions = {"predict": predict, "predict_proba": predict_proba}
             return scores + [functions[name](self.estimator, X) for name in methods]
-
-    def shared(self, methods=()):
-        """Return a block of `shared_outputs` for the detectors and some methods."""
-        return shared_outputs((), [self.estimator] * len(methods), self.uses)
 
     def direct(self, X, methods=()):
         """Return `run` of a NumPy array by direct detectors, from one forward pass.

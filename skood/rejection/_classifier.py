@@ -19,10 +19,10 @@ from skood.rejection._score_table import ScoreTable
 from skood.rejection._selective_predictor import SelectivePredictor
 from skood.utils._batches import blockwise
 from skood.utils._labels import (
+    checked_ood_mask,
     has_label,
     label_codes,
     naming_ood_label,
-    ood_mask,
     put_label,
 )
 from skood.utils._linalg import check_no_overflow
@@ -385,7 +385,7 @@ class RejectOptionClassifier(ClassifierMixin, SelectivePredictor):
                     f"{name}={label!r} is one of the classes. Choose a label that no "
                     "class has."
                 )
-        unknown = ood_mask(y, ood_label=self.ood_label, classes=classes)
+        unknown = checked_ood_mask(y, self.ood_label, classes)
         if unknown.any():
             raise ValueError(
                 f"y has the labels {np.unique(y[unknown]).tolist()}, which are none of "

@@ -21,7 +21,7 @@ from skood.rejection._report import make_report
 from skood.utils._batches import blockwise
 from skood.utils._estimator import SkoodEstimator
 from skood.utils._input import takes_input
-from skood.utils._labels import check_y, column, ood_mask
+from skood.utils._labels import check_y, checked_ood_mask, column
 from skood.utils._metaestimators import n_rows
 from skood.utils._weights import check_weight, count_weights
 
@@ -425,7 +425,7 @@ class Decisions(SkoodEstimator):
             y, predicted, accept = y[used], predicted[used], accept[used]
             weight = weight[used]
         classes = getattr(self, "classes_", None)
-        is_ood = ood_mask(y, ood_label=self.ood_label, classes=classes)
+        is_ood = checked_ood_mask(y, self.ood_label, classes)
         return y, predicted, accept, is_ood, weight
 
     def _labels_of(self, outputs, groups, sources, sample_weight):

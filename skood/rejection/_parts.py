@@ -35,9 +35,9 @@ from skood.utils._input import named_errors
 from skood.utils._labels import (
     check_id_mask,
     check_nested_ood_labels,
+    checked_ood_mask,
     column,
     is_nan,
-    ood_mask,
     single_column,
     sortable_labels,
 )
@@ -88,9 +88,7 @@ class LabeledSamples(NamedTuple):
         """
         check_consistent_length(X, y, groups, ood_source)
         is_id = (
-            check_id_mask(y, ood_label)
-            if needs_id
-            else ~ood_mask(y, ood_label=ood_label)
+            check_id_mask(y, ood_label) if needs_id else ~checked_ood_mask(y, ood_label)
         )
         is_ood = ~is_id
         weight = check_weight(sample_weight, len(y))

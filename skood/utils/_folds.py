@@ -3,6 +3,7 @@
 # Authors: The skood developers
 # SPDX-License-Identifier: BSD-3-Clause
 
+from itertools import chain
 from numbers import Integral, Real
 
 import numpy as np
@@ -98,7 +99,7 @@ def warn_of_training_samples(X, *estimators, indices=None):
     compared by the keys that they store, in frozen pipelines after the steps before
     them.
     """
-    pairs = [pair for estimator in estimators for pair in _detectors(estimator)]
+    pairs = list(chain.from_iterable(map(_detectors, estimators)))
     if not pairs:
         return
     drawn, n_samples = drawn_samples(X, indices)

@@ -247,20 +247,27 @@ def ood_mask(y, *, ood_label=-1, classes=None):
     column is not among `classes`, if given: left-out-class protocols need no
     relabeling. With `ood_label` NaN, OOD samples are those without a target.
     """
+    y = check_targets(y) if is_nan(ood_label) else check_label_columns(y)
+    return checked_ood_mask(y, ood_label, classes)
+
+
+def checked_ood_mask(y, ood_label=-1, classes=None):
+    """Return `ood_mask` of labels or targets that are checked, an array."""
     if is_nan(ood_label):
-        return np.isnan(check_targets(y))
-    y = check_label_columns(y)
+        return np.isnan(y)
     is_ood = _equals(y, ood_label)
     if y.ndim == 2:
         is_ood, y = is_ood.any(axis=1), y[:, 0]
     classes = None if classes is None else np.asarray(classes)
-    _check_kinds(y, is_ood, ood_label, classes)
+    is_text = y.dtype.kind in "US"
+    is_usual = y.dtype.kind != "O" and is_text == isinstance(ood_label, str)
+    if classes is not None or not is_usual:
+        _check_kinds(y, is_ood, ood_label, classes)
     if classes is not None:
-        comparable = (y.dtype.kind in "US") == (classes.dtype.kind in "US")
         if "O" in (y.dtype.kind, classes.dtype.kind):
             known_labels = set(classes.tolist())
             known = np.array([v in known_labels for v in y.tolist()], dtype=bool)
-        elif comparable:
+        elif is_text == (classes.dtype.kind in "US"):
             known = np.isin(y, classes)
         else:
             known = np.zeros(y.shape, dtype=bool)
@@ -269,8 +276,11 @@ def ood_mask(y, *, ood_label=-1, classes=None):
 
 
 def check_id_mask(y, ood_label=-1):
-    """Return a mask of the ID samples, which `fit` may learn from; raise if none."""
-    is_id = ~ood_mask(y, ood_label=ood_label)
+    """Return a mask of the ID samples, which `fit` may learn from; raise if none.
+
+    `y` are labels or targets that are checked, an array.
+    """
+    is_id = ~checked_ood_mask(y, ood_label)
     if is_id.size == 0:
         raise ValueError("Found 0 samples in y while a minimum of 1 is required.")
     if not is_id.any() and is_nan(ood_label):
@@ -315,12 +325,13 @@ def naming_ood_label(y, n_left_out, ood_label, *, warns=False):
 def check_nested_ood_labels(name, estimator, y, owner):
     """Raise if a part would treat samples of an ID class as OOD and leave them out.
 
-    `name` is the parameter of the class `owner` that contains the part.
+    `name` is the parameter of the class `owner` that contains the part, `y` are labels
+    that are checked.
     """
     if isinstance(estimator, FrozenEstimator):
         return
     for key, label in getattr(estimator, "get_params", dict)().items():
-        if key.split("__")[-1] == "ood_label" and ood_mask(y, ood_label=label).any():
+        if key.split("__")[-1] == "ood_label" and checked_ood_mask(y, label).any():
             raise ValueError(
                 f"{name}__{key}={label!r} is one of the classes, so that samples of "
                 "this class would be left out of its fit. Set it to the ood_label "

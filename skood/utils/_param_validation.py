@@ -40,9 +40,9 @@ class HasMethods(_HasMethods):
         """Return whether `val` is an object with the methods."""
         if val is None or isinstance(val, type):
             return False
-        if "fit" in self.methods:
-            return not missing_methods(val, self.methods)
-        return super().is_satisfied_by(val)
+        return super().is_satisfied_by(val) or (
+            "fit" in self.methods and not missing_methods(val, self.methods)
+        )
 
     def __str__(self):
         more = f"; {PYOD_ADVICE}" if "score_samples" in self.methods else ""

@@ -57,7 +57,7 @@ def in_parallel(calls, sizes, *, desc, n_jobs, verbose=0):
 
     `sizes` has the number of steps of each call; `verbose` is the parameter of joblib.
     """
-    if not is_shown():
+    if not _SHOWN.get():
         return Parallel(n_jobs=n_jobs, verbose=verbose)(calls)
     results = []
     with progress(sum(sizes), desc=desc, verbose=1) as bar:

@@ -284,7 +284,7 @@ def test_a_plan_finds_uses_once(monkeypatch):
     assert len(plan.uses) == len(own)
     monkeypatch.setattr(_shared_forward, "_uses", None)
     del sizes[:]
-    with plan.shared():
+    with shared_outputs((), known_uses=plan.uses):
         for detector, scores in zip(fitted, expected, strict=True):
             assert_array_equal(detector.score_samples(NEW), scores)
     assert sizes == [len(NEW)]

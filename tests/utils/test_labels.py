@@ -160,7 +160,7 @@ def test_ood_label_of_another_kind(y, ood_label, found):
     ):
         ood_mask(y, ood_label=ood_label)
     with pytest.raises(ValueError, match=f"Set ood_label={found} if these"):
-        check_id_mask(y, ood_label)
+        check_id_mask(check_labels(y), ood_label)
 
 
 def test_labels_of_another_kind_than_the_classes():
@@ -199,16 +199,16 @@ def test_ood_label_that_is_among_the_classes_still_is_ood():
 
 
 def test_id_mask():
-    assert check_id_mask([0, -1, 5]).tolist() == [True, False, True]
-    assert check_id_mask(["a", "x"], "x").tolist() == [True, False]
+    assert check_id_mask(np.array([0, -1, 5])).tolist() == [True, False, True]
+    assert check_id_mask(np.array(["a", "x"]), "x").tolist() == [True, False]
     for ood_label in (-1, "x"):
         with pytest.raises(
             ValueError,
             match=rf"No in-distribution samples to fit: .* ood_label={ood_label!r}",
         ):
-            check_id_mask([ood_label] * 3, ood_label)
+            check_id_mask(np.array([ood_label] * 3), ood_label)
     with pytest.raises(ValueError, match="0 samples in y while a minimum of 1"):
-        check_id_mask([])
+        check_id_mask(np.array([]))
 
 
 def test_an_error_about_a_single_class_names_the_ood_label():
@@ -306,7 +306,7 @@ def test_tables_of_labels(y):
     assert ood_mask(y, ood_label="cow").tolist() == [False, False, True, False]
     # only the first column holds classes
     assert ood_mask(y, classes=["cat", "dog"]).tolist() == [False, True, True, True]
-    assert check_id_mask(y).tolist() == [True, False, True, False]
+    assert check_id_mask(table).tolist() == [True, False, True, False]
     with pytest.raises(ValueError, match="y should be a 1d array"):
         check_labels(np.array(TABLE, dtype=object))
 
@@ -348,7 +348,7 @@ def test_missing_labels_in_tables_raise(y):
 
 def test_every_row_is_ood():
     with pytest.raises(ValueError, match="every label in y equals ood_label=-1"):
-        check_id_mask([[0, -1], [-1, 2]])
+        check_id_mask(np.array([[0, -1], [-1, 2]]))
 
 
 @pytest.mark.parametrize(
