@@ -27,7 +27,7 @@ import skood.detectors
 from skood.benchmark._compare import Output, run_comparison
 from skood.benchmark._inputs import METRICS
 from skood.benchmark._output import to_csv
-from skood.benchmark._report import leaders, tied, write_report
+from skood.benchmark._report import leaders, write_report
 from skood.utils._files import write_text
 from skood.utils._metaestimators import with_seeds
 from skood.utils._optional import import_optional
@@ -143,7 +143,7 @@ def _summary(comparison):
 
     Detectors within 0.01 of the best are marked as a tie.
     """
-    (_, means), best = leaders(comparison), tied(comparison)
+    _, means, best = leaders(comparison)
     areas = {
         (row["detector"], row["ood"]): row["value"]
         for row in comparison.entries
@@ -214,7 +214,8 @@ def _read(path):
             f"{', '.join(_SUFFIXES)} files."
         )
     if not path.is_file():
-        near = _near(path.name, _siblings(path))
+        files = path.parent.iterdir() if path.parent.is_dir() else ()
+        near = _near(path.name, [f.name for f in files if f.suffix in _SUFFIXES])
         raise FileNotFoundError(f"{path} is not a file{near}.")
     try:
         if suffix == ".parquet":
@@ -231,12 +232,6 @@ def _read(path):
         raise ValueError(
             f"{path} cannot be read as a {suffix} file: {error}"
         ) from error
-
-
-def _siblings(path):
-    if not path.parent.is_dir():
-        return []
-    return [file.name for file in path.parent.iterdir() if file.suffix in _SUFFIXES]
 
 
 def _from_arrays(path):

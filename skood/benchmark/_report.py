@@ -339,27 +339,26 @@ def write_report(path, comparisons, *, title="skood: comparison", command=None):
 
 
 def leaders(comparison):
-    """Return the first metric, and pairs (detector, mean over sets), the best first."""
+    """Return the first metric, means over sets by detector, and detectors that tie.
+
+    The best mean is first; the detectors whose mean is within 0.01 of it tie with it.
+    """
     metric = comparison.entries[0]["metric"]
     values: dict = {}
     for row in comparison.entries:
         if row["metric"] == metric and not row["is_group"]:
             values.setdefault(row["detector"], []).append(row["value"])
     means = [(name, float(np.mean(numbers))) for name, numbers in values.items()]
-    return metric, sorted(means, key=lambda pair: -METRICS[metric] * pair[1])
-
-
-def tied(comparison):
-    """Return the detectors whose mean is within 0.01 of the best, the best first."""
-    means = leaders(comparison)[1]
-    return [name for name, value in means if abs(value - means[0][1]) <= _TIE]
+    means.sort(key=lambda pair: -METRICS[metric] * pair[1])
+    tied = [name for name, value in means if abs(value - means[0][1]) <= _TIE]
+    return metric, means, tied
 
 
 def _verdict(comparisons):
     """Return the best detector of each comparison, or those that tie."""
     lines = []
     for name, _, comparison in comparisons:
-        (metric, means), best = leaders(comparison), tied(comparison)
+        metric, means, best = leaders(comparison)
         value = f"{_header(metric)} {means[0][1]:.3f} on average over the OOD sets"
         text = f"{best[0]} is best ({value})."
         if len(best) > 1:
@@ -397,7 +396,7 @@ def _overview(comparisons):
     """Return a table with a row for each comparison."""
     rows = []
     for i, (name, _, comparison) in enumerate(comparisons):
-        metric, means = leaders(comparison)
+        metric, means, _ = leaders(comparison)
         first = comparison.entries[0]
         link = f'<a href="#part-{i}">{escape(name)}</a>'
         best, value = means[0]

@@ -304,17 +304,6 @@ def _parts(result):
     return "\n".join(lines)
 
 
-def _reasons(reasons):
-    lines = []
-    for kind in ("id", "ood"):
-        counts = reasons[kind]
-        named = ", ".join(f"{n:,} {name}" for name, n in counts.items())
-        lines.append(
-            f"rejected {sum(counts.values()):,} {kind.upper()} samples: {named}"
-        )
-    return lines
-
-
 def _reject_option(name, option):
     """Return a description of one reject option."""
     if option.error is not None:
@@ -334,7 +323,12 @@ def _reject_option(name, option):
         f"on the samples that certify: TPR {point.tpr:.4f}, FPR {point.fpr:.4f}, risk "
         f"{point.risk:.4f}; on the test part:"
     )
-    lines = [rule, chosen, *str(option.report).split("\n"), *_reasons(option.reasons)]
+    lines = [rule, chosen, *str(option.report).split("\n")]
+    for kind, counts in option.reasons.items():
+        named = ", ".join(f"{n:,} {name}" for name, n in counts.items())
+        lines.append(
+            f"rejected {sum(counts.values()):,} {kind.upper()} samples: {named}"
+        )
     return "\n".join(
         textwrap.fill(line, _WIDTH, subsequent_indent="  ") for line in lines
     )

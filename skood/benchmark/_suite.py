@@ -31,7 +31,7 @@ from skood.benchmark._compare import Output, run_comparison
 from skood.benchmark._hashing import versions
 from skood.benchmark._inputs import METRICS
 from skood.benchmark._output import to_csv
-from skood.benchmark._report import leaders, tied, write_report
+from skood.benchmark._report import leaders, write_report
 from skood.benchmark._run import _one_thread
 from skood.combine import DSDE
 from skood.datasets import load_digit_concepts, make_ood_graph
@@ -458,10 +458,9 @@ def _run_component(name, cells, seed, repeats, verbose):
 
 def _line(name, comparison):
     """Return a line with the best detectors of a part."""
-    metric, means = leaders(comparison)
+    metric, means, tied = leaders(comparison)
     best = ", ".join(f"{detector} {value:.3f}" for detector, value in means[:3])
-    tie = tied(comparison)
-    end = f" (tie: {', '.join(tie)})" if len(tie) > 1 else ""
+    end = f" (tie: {', '.join(tied)})" if len(tied) > 1 else ""
     return f"{name + ':':<10}{metric} {best}{end}"
 
 

@@ -57,8 +57,8 @@ def read_graph(name, root, *, download=False, max_bytes=None):
             "torch_geometric fetch them."
         )
         raise FileNotFoundError(
-            f"{name} needs {', '.join(missing)}, which {_is(missing)} not there. "
-            f"{remedy}"
+            f"{name} needs {', '.join(missing)}, which "
+            f"{'is' if len(missing) == 1 else 'are'} not there. {remedy}"
         )
     if missing:
         _fetch(dataset, root, key)
@@ -80,10 +80,6 @@ def _paths(name, root):
         dataset, key, folder = "Planetoid", name, name
         files = [f"ind.{name.lower()}.{suffix}" for suffix in _PLANETOID_PARTS]
     return dataset, key, [root / folder / "raw" / file for file in files]
-
-
-def _is(things):
-    return "is" if len(things) == 1 else "are"
 
 
 def _fetch(dataset, root, key):
@@ -165,7 +161,8 @@ def _read_arxiv(paths, max_bytes):
             raise ValueError(
                 f"{path} must have {n_columns} column(s), got {table.shape[1]}."
             )
-        if path not in paths[1:3] and not _are_nodes(table, n_nodes):
+        names_nodes = path not in paths[1:3] and len(table)
+        if names_nodes and (table.min() < 0 or table.max() >= n_nodes):
             raise ValueError(
                 f"{path} must name nodes with features, from 0 to {n_nodes - 1}, got "
                 f"{table.min()} to {table.max()}."
@@ -186,10 +183,6 @@ def _read_arxiv(paths, max_bytes):
     if len(np.unique(np.concatenate(list(split.values())))) < sum(map(len, parts)):
         raise ValueError(f"The files of {paths[3].parent} name a node more than once.")
     return X, adjacency, labels[:, 0], None, split
-
-
-def _are_nodes(table, n_nodes):
-    return len(table) == 0 or (table.min() >= 0 and table.max() < n_nodes)
 
 
 def _read_table(path, dtype, max_bytes):

@@ -223,10 +223,7 @@ def dirichlet_log_normalizer(alpha):
     >>> dirichlet_log_normalizer([[1.0, 1.0, 1.0], [2.0, 3.0, 4.0]]).round(4)
     array([-0.6931, -8.1197])
     """
-    return _log_normalizer(_check_parameters(alpha))
-
-
-def _log_normalizer(alpha):
+    alpha = _check_parameters(alpha)
     total, others = totals(alpha)
     terms = (
         stirling_rest(alpha)

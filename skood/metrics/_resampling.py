@@ -6,6 +6,7 @@
 import inspect
 import math
 from collections.abc import Callable
+from functools import partial
 from numbers import Integral, Real
 from typing import NamedTuple
 
@@ -243,17 +244,11 @@ class Bootstrap:
         return [system.value(draw) for system in self.systems]
 
 
-class _LeaveOneOut:
+def _value_without(system, indices, i):
     """Return the metric without the i-th of some samples."""
-
-    def __init__(self, system, indices):
-        self.system = system
-        self.indices = indices
-
-    def __call__(self, i):
-        keep = np.ones(self.system.y_true.shape[0], dtype=bool)
-        keep[self.indices[i]] = False
-        return self.system.value(keep)
+    others = np.ones(system.y_true.shape[0], dtype=bool)
+    others[indices[i]] = False
+    return system.value(others)
 
 
 def jackknife_values(system, strata, n_jobs):
@@ -266,7 +261,10 @@ def jackknife_values(system, strata, n_jobs):
         )
     return [
         finite_values(
-            _LeaveOneOut(system, indices), indices.size, n_jobs, "leave-one-out samples"
+            partial(_value_without, system, indices),
+            indices.size,
+            n_jobs,
+            "leave-one-out samples",
         )
         for indices in strata
     ]

@@ -591,15 +591,6 @@ def _beats_later(key):
     return key < np.append(np.minimum.accumulate(key[::-1])[::-1][1:], np.inf)
 
 
-def _frontier(points):
-    """Return the columns that no other column dominates in position and key.
-
-    Among equal columns, the one with the most ID samples stays, then the last.
-    """
-    points = points[:, np.lexsort((points[2], -points[1], points[0]))]
-    return points[:, _beats_later(points[1])]
-
-
 def _best_rules(problem, thetas, evaluate, *, none=None, at_most=False):
     """Return positions and keys of the best rule at every bound, and the rules.
 
@@ -632,7 +623,10 @@ def _best_rules(problem, thetas, evaluate, *, none=None, at_most=False):
                 np.ones(k.size),
             ]
         )
-        best = _frontier(np.concatenate([new, best], axis=1))
+        points = np.concatenate([new, best], axis=1)
+        # of equal columns, the one with the most ID samples stays, then the last
+        points = points[:, np.lexsort((points[2], -points[1], points[0]))]
+        best = points[:, _beats_later(points[1])]
     if at_most:
         best = best[:, ::-1]
     rules = {

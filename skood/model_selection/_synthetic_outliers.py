@@ -23,26 +23,22 @@ from skood.utils._torch import to_numpy
 _TAIL = 1e-4
 
 
-def _other_class(codes, first, rng):
-    """Return, for each sample of `first`, a random sample of another class."""
+def _pairs(codes, n_samples, rng):
+    """Return random samples, and for each a random sample of another class."""
+    first = rng.randint(len(codes), size=n_samples)
     counts = np.bincount(codes)
     n_class = counts[codes[first]]
     order = np.argsort(codes, kind="stable")
     drawn = rng.randint(len(codes) - n_class)
     # skip the block of the own class in the samples sorted by class
     class_start = (np.cumsum(counts) - counts)[codes[first]]
-    return order[drawn + np.where(drawn >= class_start, n_class, 0)]
+    return first, order[drawn + np.where(drawn >= class_start, n_class, 0)]
 
 
 def _half_of_columns(shape, rng):
     """Return a mask with a random half of the columns in each row, rounded down."""
     ranks = rng.uniform(size=shape).argsort(axis=1)
     return ranks < shape[1] // 2
-
-
-def _pairs(codes, n_samples, rng):
-    first = rng.randint(len(codes), size=n_samples)
-    return first, _other_class(codes, first, rng)
 
 
 def _mixing(X, codes, n_samples, rng):

@@ -7,6 +7,8 @@ of ID samples maps them to probabilities.
 # Authors: The skood developers
 # SPDX-License-Identifier: BSD-3-Clause
 
+from dataclasses import dataclass
+
 import numpy as np
 from scipy import stats
 from scipy.optimize import minimize, minimize_scalar
@@ -36,13 +38,13 @@ _N_SHIFTS = 40
 
 
 @stored
+@dataclass(eq=False, repr=False)
 class SurvivalFunction:
     """Probability P(O >= o) that an ID sample is at least as outlying."""
 
-    def __init__(self, name, params, calibration=None):
-        self.name = name
-        self.params = params
-        self.calibration = calibration
+    name: str
+    params: dict
+    calibration: Calibration | None = None
 
     def log_sf(self, outlier):
         """Return log P, (n_samples,), at least log(FLOOR); -outlier without a fit."""
@@ -224,10 +226,6 @@ def _minimum(loss, *starts):
 # Other families
 
 
-def _fit_norm(x):
-    return {"loc": np.mean(x), "scale": np.std(x)}
-
-
 def _fit_gennorm(x):
     """Return the maximum likelihood fit; the scale has a closed form."""
 
@@ -268,14 +266,10 @@ def _fit_lognorm(x):
     return {"s": np.std(logs), "loc": loc, "scale": np.exp(np.mean(logs))}
 
 
-def _fit_uniform(x):
-    return {"loc": np.min(x), "scale": np.ptp(x)}
-
-
 _FITS = {
     "genextreme": _fit_genextreme,
-    "norm": _fit_norm,
+    "norm": lambda x: {"loc": np.mean(x), "scale": np.std(x)},
     "gennorm": _fit_gennorm,
     "lognorm": _fit_lognorm,
-    "uniform": _fit_uniform,
+    "uniform": lambda x: {"loc": np.min(x), "scale": np.ptp(x)},
 }

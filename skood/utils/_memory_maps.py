@@ -40,11 +40,6 @@ class MappedRows:
         """Number of bytes of an array of all rows."""
         return self.shape[0] * self.shape[1] * self.dtype.itemsize
 
-    def as_float(self):
-        """Return these rows in float32 or float64, as scikit-learn converts them."""
-        dtype = np.float32 if self.X.dtype == np.float32 else np.float64
-        return MappedRows(self.X, self.chosen, dtype)
-
     def __getitem__(self, key):
         indices = key if self.chosen is None else self.chosen[key]
         return np.asarray(self.X[indices]).astype(self.dtype, copy=False)
@@ -66,7 +61,9 @@ def float_rows(X):
     if X.dtype not in (np.float32, np.float64) and is_mapped(X):
         X = MappedRows(X)
     if isinstance(X, MappedRows):
-        return X.as_float()
+        # as scikit-learn converts them
+        dtype = np.float32 if X.X.dtype == np.float32 else np.float64
+        return MappedRows(X.X, X.chosen, dtype)
     dtype = X.dtype if X.dtype in (np.float32, np.float64) else np.float64
     return np.asarray(X, dtype=dtype)
 

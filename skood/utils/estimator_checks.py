@@ -164,23 +164,8 @@ _FITS_ON_FEATURES = (
     "check_readonly_memmap_input",
 )
 
-# Checks of detectors that need arrays of numbers.
-_FITS_ON_NUMBERS = (
-    "check_bad_input",
-    "check_batch_of_one",
-    "check_failed_fit_keeps_state",
-    "check_few_samples",
-    "check_input_is_kept",
-    "check_label_kinds",
-    "check_large_values",
-    "check_offset",
-    "check_ood_rows_are_left_out",
-    "check_polarity",
-    "check_refit",
-    "check_score_type",
-    "check_serialization",
-    "check_ties",
-)
+# Checks of detectors that do not need arrays of numbers.
+_FITS_ON_ANYTHING = {"check_contamination", "check_two_detectors_share_a_network"}
 
 _NEW_SAMPLES = (
     "The check asks for the fraction `contamination` of the training samples; here it "
@@ -325,7 +310,8 @@ def _failures_of_weights(detector):
 def _failures_of_detectors(detector):
     """Return checks of `yield_detector_checks` that an instance fails, with reasons."""
     if not get_tags(detector).input_tags.two_d_array:
-        return dict.fromkeys(_FITS_ON_NUMBERS, _TAKES_DOCUMENTS)
+        names = {check.__name__ for check in yield_detector_checks()}
+        return dict.fromkeys(sorted(names - _FITS_ON_ANYTHING), _TAKES_DOCUMENTS)
     estimator = detector.get_params().get("estimator")
     if isinstance(estimator, RandomForestClassifier):
         nan = ("check_failed_fit_keeps_state", "check_bad_input")

@@ -14,11 +14,14 @@ constraints add a constant; constraints that share no concepts are independent.
 # SPDX-License-Identifier: BSD-3-Clause
 
 import math
+from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 
 from skood.logic.inference._truth_vectors import GroupedWorlds
 from skood.utils._stored import stored
+from skood.utils._torch import row_chunks
 
 # Entries of the tables in memory for several weights at once.
 _BATCH_ENTRIES = 2**21
@@ -114,14 +117,13 @@ class EliminationPlan:
 
 
 @stored
+@dataclass(eq=False)
 class Elimination:
     """Exact moments of connected constraints, by variable elimination."""
 
-    n_groups = None
-
-    def __init__(self, tables, plan):
-        self.tables = tables
-        self.plan = plan
+    tables: list
+    plan: EliminationPlan
+    n_groups: ClassVar[None] = None
 
     def _joined(self, step, factors):
         """Return the sum of the factors of a step; factors may have a leading axis."""
@@ -202,11 +204,10 @@ class Elimination:
     def covariance(self, weights):
         """Return the covariance of the truth of the constraints."""
         factors = self._forward(weights)
-        m = len(self.tables)
-        step = max(1, _BATCH_ENTRIES // self.plan.largest)
+        directions = np.eye(len(self.tables))
         blocks = [
-            self._tangents(factors, np.eye(m)[start : start + step])
-            for start in range(0, m, step)
+            self._tangents(factors, directions[chunk])
+            for chunk in row_chunks(len(directions), self.plan.largest, _BATCH_ENTRIES)
         ]
         covariance = np.concatenate(blocks)
         return (covariance + covariance.T) / 2
@@ -272,13 +273,12 @@ def _count(number):
 
 
 @stored
+@dataclass(eq=False)
 class _Intractable:
     """A component that is too large; it has only a reason."""
 
-    n_groups = None
-
-    def __init__(self, reason):
-        self.reason = reason
+    reason: str
+    n_groups: ClassVar[None] = None
 
     def _refuse(self, weights):
         raise ValueError(self.reason)
@@ -290,10 +290,10 @@ class _Intractable:
 class ConnectedComponent:
     """Connected constraints; its solver has the weights of the canonical ones."""
 
-    def __init__(self, concepts, constraints, n_worlds):
+    def __init__(self, concepts, constraints, sizes):
         self.concepts = concepts
         self.constraints = constraints
-        self.n_worlds = n_worlds
+        self.n_worlds = math.prod(sizes[c] for c in concepts)
         self.method = None
         self.solver = None
 
@@ -361,7 +361,7 @@ class Partition:
             touched = {c for i in varying for c in self._factors[i][0]}
             if self.method == "enumeration":
                 touched = set(range(len(self.sizes)))
-            return [self._component(sorted(touched), varying)]
+            return [ConnectedComponent(sorted(touched), varying, self.sizes)]
         groups: list = []  # concepts and constraints of each component so far
         for i in varying:
             concepts, constraints, apart = set(self._factors[i][0]), [i], []
@@ -372,12 +372,11 @@ class Partition:
                     concepts |= other[0]
                     constraints += other[1]
             groups = [*apart, (concepts, constraints)]
-        parts = [self._component(sorted(c), sorted(members)) for c, members in groups]
-        return sorted(parts, key=lambda component: component.constraints)
-
-    def _component(self, concepts, constraints):
-        n_worlds = math.prod(self.sizes[c] for c in concepts)
-        return ConnectedComponent(concepts, constraints, n_worlds)
+        components = [
+            ConnectedComponent(sorted(concepts), sorted(members), self.sizes)
+            for concepts, members in groups
+        ]
+        return sorted(components, key=lambda component: component.constraints)
 
     def _solver(self, component):
         """Return the method of a component, and its solver."""

@@ -23,6 +23,7 @@ from skood.logic.inference._truth_vectors import (
     unpack_bits,
 )
 from skood.utils._linalg import symmetric_eigh
+from skood.utils._torch import row_chunks
 from skood.utils._warnings import warn
 
 # If the optimum is at infinity, RIDGE · |w|² / 2 is added: a constraint that always
@@ -292,8 +293,8 @@ class _Conditionals:
         self.observed = np.zeros(len(scopes))
         by_scope: dict = {}
         times = np.array([len(scope) for scope in scopes])
-        for chunk, codes in _sample_chunks(Z, sizes, scopes):
-            chunk_weights = sample_weights[chunk]
+        for chunk in row_chunks(len(Z), max(sizes) * len(scopes), budget=_CHUNK):
+            codes, chunk_weights = Z[chunk], sample_weights[chunk]
             self.observed += (
                 chunk_weights @ np.asarray(truth(codes), dtype=np.float64) * times
             )
@@ -309,10 +310,9 @@ class _Conditionals:
     def _chunks(self):
         """Yield constraints, truth of shape (groups, values, constraints), weights."""
         for members, size, words, weights in self.parts:
-            step = max(1, _CHUNK // (size * len(members)))
-            for start in range(0, len(weights), step):
-                chunk = slice(start, start + step)
-                truth = unpack_bits(words[:, chunk], size * len(members))
+            n_values = size * len(members)
+            for chunk in row_chunks(len(weights), n_values, budget=_CHUNK):
+                truth = unpack_bits(words[:, chunk], n_values)
                 shape = (-1, size, len(members))
                 yield members, truth.reshape(shape).astype(float), weights[chunk]
 
@@ -335,14 +335,6 @@ class _Conditionals:
             mass = (proba * counts[:, np.newaxis]).reshape(-1, 1)
             hessian[np.ix_(members, members)] += (centered * mass).T @ centered
         return gradient, hessian
-
-
-def _sample_chunks(Z, sizes, scopes):
-    """Yield slices of samples, and their codes, in chunks of bounded memory."""
-    step = max(1, _CHUNK // max(1, max(sizes) * len(scopes)))
-    for start in range(0, len(Z), step):
-        chunk = slice(start, start + step)
-        yield chunk, Z[chunk]
 
 
 def _alternatives(truth, sizes, scopes, Z):
@@ -391,7 +383,8 @@ def pseudo_log_likelihood(truth, sizes, scopes, Z, weights):
     touched = {concept for scope in scopes for concept in scope}
     alone = [size for concept, size in enumerate(sizes) if concept not in touched]
     out = np.full(len(Z), -float(np.log(alone).sum()))
-    for chunk, codes in _sample_chunks(Z, sizes, scopes):
+    for chunk in row_chunks(len(Z), max(sizes) * len(scopes), budget=_CHUNK):
+        codes = Z[chunk]
         for concept, members, values in _alternatives(truth, sizes, scopes, codes):
             # sums term by term: the same in any batch
             energies = [

@@ -59,6 +59,18 @@ class Formula:
     precedence: ClassVar[int] = 7
     depth = 1
 
+    def __post_init__(self):
+        operands = [_checked(operand) for operand in self._operands()]
+        if not operands:
+            return
+        depth = 1 + max(operand.depth for operand in operands)
+        if depth > MAX_DEPTH:
+            raise ValueError(
+                f"The formula is nested deeper than {MAX_DEPTH} levels. Write it as "
+                "several constraints."
+            )
+        object.__setattr__(self, "depth", depth)
+
     def __and__(self, other):
         return _combined(And, self, other)
 
@@ -87,7 +99,7 @@ class Formula:
         formula : Formula
             True where both are true or both are false.
         """
-        return Iff(self, _checked(other))
+        return Iff(self, other)
 
     def concepts(self):
         """Return the distinct names of the concepts, in order of appearance.
@@ -141,17 +153,6 @@ def _combined(kind, left, right):
     if not isinstance(right, Formula):
         return NotImplemented
     return kind((left, right)) if issubclass(kind, _Joined) else kind(left, right)
-
-
-def _set_depth(formula, operands):
-    """Store the depth of a formula, or raise an error."""
-    depth = 1 + max(operand.depth for operand in operands)
-    if depth > MAX_DEPTH:
-        raise ValueError(
-            f"The formula is nested deeper than {MAX_DEPTH} levels. Write it as "
-            "several constraints."
-        )
-    object.__setattr__(formula, "depth", depth)
 
 
 @stored
@@ -314,9 +315,6 @@ class Not(Formula):
     depth: int = field(init=False, compare=False)
     precedence: ClassVar[int] = 6
 
-    def __post_init__(self):
-        _set_depth(self, [_checked(self.operand)])
-
     def _operands(self):
         return (self.operand,)
 
@@ -344,7 +342,7 @@ class _Joined(Formula):
         if len(operands) < 2:
             raise ValueError(f"{self.word!r} joins at least two formulas.")
         object.__setattr__(self, "operands", tuple(operands))
-        _set_depth(self, operands)
+        super().__post_init__()
 
     def _operands(self):
         return self.operands
@@ -390,9 +388,6 @@ class _Pair(Formula):
     right: Formula
     depth: int = field(init=False, compare=False)
     sign: ClassVar[str]
-
-    def __post_init__(self):
-        _set_depth(self, [_checked(self.left), _checked(self.right)])
 
     def _operands(self):
         return self.left, self.right

@@ -5,6 +5,7 @@
 
 import math
 import random
+from functools import partial
 from itertools import chain
 from numbers import Integral
 
@@ -163,7 +164,9 @@ def constraint_candidates(
         drawn = _drawn(listing.count, n, check_random_state(random_state))
         listed = map(listing.formula, drawn)
     elif distinct is not False and form == "tree":
-        listed = listing.of_representatives(domains)
+        listed = listing.formulas(
+            partial(_first_of_each, domains=domains, signed=True, constants=True)
+        )
     else:
         listed = listing.formulas()
     if distinct is False:
@@ -305,24 +308,16 @@ class _Trees:
             self.counts.append(len(self.literals) + n_branches)
         self.count = self.counts[-1]
 
-    def formulas(self):
-        """Yield all candidates."""
-        listed = self.literals
-        for _ in self.counts[2:]:
-            listed = list(self._with_branches(listed))
-        return self._with_branches(listed) if self.counts[1:] else iter(listed)
+    def formulas(self, distinct=list):
+        """Yield all candidates, or until one of each truth table is among them.
 
-    def of_representatives(self, domains):
-        """Yield candidates until one of each truth table is among them.
-
-        The first tree with a truth table has the first operands with theirs, since
-        trees are listed in the order of their operands.
+        `distinct` returns the first formula with each truth table. The first tree with
+        a truth table has the first operands with theirs, since trees are listed in the
+        order of their operands.
         """
         listed = self.literals
         for _ in self.counts[2:]:
-            listed = _first_of_each(
-                self._with_branches(listed), domains, signed=True, constants=True
-            )
+            listed = distinct(self._with_branches(listed))
         return self._with_branches(listed) if self.counts[1:] else iter(listed)
 
     def _with_branches(self, operands):

@@ -296,13 +296,15 @@ class ScoreHistogramDisplay(BaseDisplay):
             (self.scores_id, finite[0], "in-distribution", COLORS[0], None),
             (self.scores_ood, finite[1], "out-of-distribution", COLORS[1], "///"),
         ):
+            hidden = f", {scores.size - shown.size} infinite"
+            hidden *= shown.size < scores.size
             style = {
                 "histtype": "stepfilled",
                 "facecolor": (color, 0.35),
                 "edgecolor": color,
                 "linewidth": 1.3,
                 "hatch": hatch,
-                "label": f"{label} ({_row_count(scores, shown)})",
+                "label": f"{label} ({scores.size} samples{hidden})",
                 **long_names(kwargs, patch=True),
             }
             heights, _, patches = ax.hist(
@@ -338,9 +340,3 @@ def _panel_below(ax):
     upper, lower = place.subgridspec(2, 1, height_ratios=[2, 1], hspace=0.08)
     ax.set_subplotspec(upper)
     return ax.figure.add_subplot(lower, sharex=ax)
-
-
-def _row_count(scores, shown):
-    """Return a legend entry with the numbers of all and of undrawable samples."""
-    hidden = f", {scores.size - shown.size} infinite" * (shown.size < scores.size)
-    return f"{scores.size} samples{hidden}"
