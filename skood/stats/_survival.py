@@ -8,6 +8,7 @@ of ID samples maps them to probabilities.
 # SPDX-License-Identifier: BSD-3-Clause
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from scipy import stats
@@ -44,7 +45,7 @@ class SurvivalFunction:
 
     name: str
     params: dict
-    calibration: Calibration | None = None
+    calibration: Any = None
 
     def log_sf(self, outlier):
         """Return log P, (n_samples,), at least log(FLOOR); -outlier without a fit."""
