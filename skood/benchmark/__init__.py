@@ -5,7 +5,7 @@
 
 from typing import TYPE_CHECKING
 
-from skood.benchmark._main_job import run_main_job
+from skood.benchmark._demo import run_demo
 from skood.utils._optional import lazy_names
 
 if TYPE_CHECKING:
@@ -25,7 +25,7 @@ __all__ = [
     "content_hash",
     "html_page",
     "html_table",
-    "run_main_job",
+    "run_demo",
 ]
 
 # Imported on first use: ``skood --help`` does not need scikit-learn.

@@ -137,7 +137,7 @@ def _open_fraction(text):
     return value
 
 
-# flag: parameter of `run_main_job`, type, name of the value in the help, default
+# flag: parameter of `run_demo`, type, name of the value in the help, default
 _OPTIONS = {
     "--id": ("id_data", str, "NAME", "digits"),
     "--ood": ("ood_data", str, "NAME", None),

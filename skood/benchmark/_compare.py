@@ -207,7 +207,7 @@ def compare(
 
     See Also
     --------
-    run_main_job : A network, its detectors and reject options on one data set.
+    run_demo : A network, its detectors and reject options on one data set.
     skood.metrics.compare_with_best : The comparison, from scores.
     skood.metrics.paired_test : Two detectors.
 

@@ -24,7 +24,7 @@ def _check_count(name, value, least, most=math.inf):
 
 @dataclass
 class Options:
-    """Validated parameters of the demo; see `run_main_job`."""
+    """Validated parameters of the demo; see `run_demo`."""
 
     id_data: str
     ood_data: str | None

@@ -178,7 +178,7 @@ def _tune(head, risk, ood, Z_val, y_val, Z_test, y_test, options):
 
 
 def run(options, parts, *, verbose=0):
-    """Run the demo on the `parts` of `prepare`; see `run_main_job`."""
+    """Run the demo on the `parts` of `prepare`; see `run_demo`."""
     result = Bunch(
         options=options.to_dict(),
         parts=parts.sizes,

@@ -26,7 +26,7 @@ _SPEND = {"basic": 20.0, "plus": 45.0, "premium": 90.0}  # monthly, by plan
     prefer_skip_nested_validation=True,
 )
 def make_churn(n_samples=2000, *, ood=0.0, random_state=None, return_X_y=False):
-    """Generate a table of customers who stay or leave, with rows of unknown kinds.
+    """Generate a table of customers who stay or leave, with samples of unknown kinds.
 
     The table has a date, categories, counts and missing values. 22 % of the customers
     leave, and the Bayes error is 0.138. See the :ref:`User Guide <datasets>`.

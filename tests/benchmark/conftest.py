@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from sklearn.model_selection import StratifiedShuffleSplit
 
-from skood.benchmark import Output, compare, run_main_job
+from skood.benchmark import Output, compare, run_demo
 from skood.benchmark._options import Options
 from skood.metrics import Resampling
 from tests._forks import killed_if
@@ -100,4 +100,4 @@ def numbered():
 def digits_result(tmp_path_factory):
     """The demo on the digits, trained too little to be without errors."""
     out = tmp_path_factory.mktemp("out")
-    return run_main_job(**QUICK, out=out)
+    return run_demo(**QUICK, out=out)

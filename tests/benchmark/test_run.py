@@ -15,7 +15,7 @@ from numpy.testing import assert_array_equal
 from sklearn.base import clone
 from sklearn.metrics import auc, average_precision_score, roc_auc_score
 
-from skood.benchmark import _run, run_main_job
+from skood.benchmark import _run, run_demo
 from skood.benchmark._options import Options
 from skood.benchmark._output import to_json
 from skood.benchmark._parts import prepare
@@ -193,7 +193,7 @@ def test_rules_are_certified_on_the_validation_samples(digits_result):
 
 def test_what_is_attainable_if_the_bounds_are_not(capsys):
     bounds = {"tpr_min": 1.0, "fpr_max": 0.0}
-    result = run_main_job(max_epochs=1, n_train=100, **bounds, verbose=1)
+    result = run_demo(max_epochs=1, n_train=100, **bounds, verbose=1)
     shown = capsys.readouterr().err
     assert "TorchClassifier" in shown  # progress is shown if requested
     assert "detectors" in shown
@@ -212,7 +212,7 @@ def test_what_is_attainable_if_the_bounds_are_not(capsys):
 
 @pytest.mark.filterwarnings("ignore:The training features have rank")
 def test_seed_decides_all_but_seconds(digits_result, capsys):
-    again = run_main_job(**QUICK)
+    again = run_demo(**QUICK)
     assert capsys.readouterr() == ("", "")
     for name in SINGLES:
         assert_array_equal(again.scores[name], digits_result.scores[name])
@@ -225,7 +225,7 @@ def test_ood_data_by_name(write_idx):
     rng = np.random.RandomState(0)
     noise = rng.randint(0, 256, (200, 8, 8))
     folder = write_idx("noise", noise, np.zeros(200))
-    result = run_main_job(ood_data="noise", folder=folder, max_epochs=2)
+    result = run_demo(ood_data="noise", folder=folder, max_epochs=2)
     assert result.parts["held_out"] == {"id": 539, "ood": 200}
     assert result.classifier.classes_.tolist() == list(range(10))
     assert row(result, "ViM")["auroc"] > 0.9
@@ -242,7 +242,7 @@ def test_default_epochs():
 
 def test_detectors_of_the_demo_separate():
     """No detector that is worse than chance, and no rule that misses its bounds."""
-    result = run_main_job(random_state=0)
+    result = run_demo(random_state=0)
     assert min(r["auroc"] for r in result.table if "+" not in r["method"]) > 0.9
     for option in result.reject_options.values():
         assert option.report.tpr.value >= 0.8

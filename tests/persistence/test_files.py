@@ -300,7 +300,7 @@ def _with(node):
         lambda path: _call("skood.persistence._files", "os.system", [str(path)]),
         lambda path: _function("os", "system"),
         lambda path: _type("subprocess", "Popen"),
-        lambda path: _call("skood.benchmark", "run_main_job", [str(path)]),
+        lambda path: _call("skood.benchmark", "run_demo", [str(path)]),
     ],
 )
 def test_nothing_of_a_forged_file_is_run(evil, tmp_path):

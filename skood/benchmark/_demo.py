@@ -8,7 +8,7 @@ Slow imports (scikit-learn, torch) are made when the job runs, so that
 # SPDX-License-Identifier: BSD-3-Clause
 
 
-def run_main_job(
+def run_demo(
     id_data="digits",
     ood_data=None,
     *,
@@ -129,8 +129,8 @@ def run_main_job(
 
     Examples
     --------
-    >>> from skood.benchmark import run_main_job
-    >>> result = run_main_job(max_epochs=2)
+    >>> from skood.benchmark import run_demo
+    >>> result = run_demo(max_epochs=2)
     >>> result.parts["train"]
     {'id': 1010, 'ood': 0}
     >>> sorted(result.table[0])[:3]
