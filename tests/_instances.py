@@ -30,6 +30,7 @@ from skood.detectors import (
     SklearnDetector,
     ViM,
 )
+from skood.detectors._common._base_network_detector import NetworkDetector
 from skood.detectors._common._base_output_detector import OutputDetector
 from skood.epistemic import (
     HMC,
@@ -534,10 +535,25 @@ def output_detectors(*needs, variants=False, **options):
     classes that have them, such as ``n_neighbors=3`` for small data.
     """
     options = {"detector": IsolationForest(n_estimators=5, random_state=0)} | options
-    found = []
-    for instance in instances(variants):
-        if isinstance(instance, OutputDetector) and set(needs) <= instance._needs:
-            known = instance.get_params(deep=False)
-            own = {name: value for name, value in options.items() if name in known}
-            found.append(clone(instance).set_params(**own, estimator=None))
+    found = [
+        _with_options(instance, estimator=None, **options)
+        for instance in instances(variants)
+        if isinstance(instance, OutputDetector) and set(needs) <= instance._needs
+    ]
     return list({repr(instance): instance for instance in found}.values())
+
+
+def network_detectors(estimator=None, **options):
+    """Detectors that use a whole network, one of each class; see `output_detectors`."""
+    return [
+        _with_options(instance, estimator=estimator, random_state=0, **options)
+        for instance in instances(variants=False)
+        if isinstance(instance, NetworkDetector)
+    ]
+
+
+def _with_options(instance, **options):
+    """Return a clone with the options that its class has."""
+    known = instance.get_params(deep=False)
+    own = {name: value for name, value in options.items() if name in known}
+    return clone(instance).set_params(**own)

@@ -11,7 +11,7 @@ from sklearn.frozen import FrozenEstimator
 from sklearn.linear_model import LogisticRegression
 from sklearn.utils import get_tags
 
-from skood.detectors import ODIN, Energy, Gram, MultiLayerMahalanobis, RankFeat
+from skood.detectors import ODIN, Energy
 from skood.detectors._common._base_network_detector import (
     check_layers,
     held_out_copies,
@@ -19,6 +19,7 @@ from skood.detectors._common._base_network_detector import (
 from skood.nn import LinearHead
 from skood.nn._make_network import make_network
 from skood.utils._sample_keys import SampleKeys
+from tests._instances import network_detectors
 from tests._thresholds import middle_of_gap
 from tests.nn._conv_net import conv_classifier, images
 
@@ -98,10 +99,7 @@ def test_autocast_of_the_caller_changes_nothing():
     _, clf = conv_classifier()
     X, y = images(60), np.arange(60) % 3
     for detector in (
-        ODIN(clf),
-        Gram(clf, random_state=0),
-        RankFeat(clf, layer="relu2"),
-        MultiLayerMahalanobis(clf),
+        *network_detectors(clf, layer="relu2"),
         Energy(clf),
     ):
         expected = detector.fit(X, y).score_samples(X)

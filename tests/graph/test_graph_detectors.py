@@ -19,12 +19,9 @@ from skood.detectors import (
     KNN,
     MSP,
     ODIN,
-    SHE,
     Energy,
-    Gram,
     Mahalanobis,
     MultiLayerMahalanobis,
-    NNGuide,
     RankFeat,
     ViM,
 )
@@ -34,7 +31,7 @@ from skood.model_selection import LeaveClassesOut
 from skood.nn import FeatureExtractor, TrainingOptions, split
 from skood.rectifiers import ASH, DICE, ReAct
 from skood.rejection import RejectOptionClassifier
-from tests._instances import output_detectors
+from tests._instances import network_detectors, output_detectors
 from tests.nn._outputs import read
 
 pytestmark = pytest.mark.filterwarnings("ignore::skood.exceptions.SkoodWarning")
@@ -155,7 +152,8 @@ def test_other_networks(conv):
     gnn = FrozenEstimator(clf.fit(*ID))
     body, head = split(gnn)
     embeddings = body.transform(NODES)
-    for detector in (Energy(), ViM(n_components=3), NNGuide(n_neighbors=5), SHE()):
+    options = {"n_neighbors": 5, "tail_size": 5, "n_components": 3, "random_state": 0}
+    for detector in output_detectors(**options):
         frozen = clone(detector).set_params(estimator=gnn)
         plain = clone(detector).set_params(estimator=head)
         y = Y[:N_ID]
@@ -201,9 +199,9 @@ def test_an_empty_view_elsewhere(gnn):
 @pytest.mark.parametrize(
     "detector",
     [
-        Gram(None, random_state=0),
-        MultiLayerMahalanobis(None),
-        ODIN(None, epsilon=0.0, temperature=2.0),
+        one
+        for one in network_detectors(epsilon=0.0, temperature=2.0)
+        if not hasattr(one, "layer")  # a node has no matrix of features
     ],
     ids=_name,
 )

@@ -29,11 +29,7 @@ from skood.detectors import (
     KNN,
     MSP,
     ODIN,
-    SHE,
-    Gram,
     Mahalanobis,
-    MultiLayerMahalanobis,
-    RankFeat,
     SklearnDetector,
     ViM,
 )
@@ -54,6 +50,7 @@ from skood.rejection import (
     Solver,
 )
 from tests._forks import forked, forks
+from tests._instances import network_detectors, output_detectors
 from tests.nn._conv_net import conv_classifier, images
 from tests.nn._items import Items, Stream
 
@@ -66,19 +63,15 @@ WITH_OOD = np.where(np.arange(120) % 5 == 0, -1, Y)
 _, CLF = conv_classifier()
 
 DETECTORS = {
-    "MSP": MSP(CLF),
-    "KNN": KNN(CLF, n_neighbors=3),
-    "Mahalanobis": Mahalanobis(CLF),
-    "ViM": ViM(CLF),
-    "SHE": SHE(CLF),
-    "ODIN": ODIN(CLF),
-    "Gram": Gram(CLF, random_state=0),
-    "RankFeat": RankFeat(CLF, layer="conv2"),
-    "MultiLayerMahalanobis": MultiLayerMahalanobis(CLF),
-    "Ensemble": DetectorEnsemble(
-        [("msp", MSP()), ("knn", KNN(n_neighbors=3))], estimator=CLF, random_state=0
-    ),
+    type(detector).__name__: detector.set_params(estimator=CLF)
+    for detector in (
+        *output_detectors(n_neighbors=3),
+        *network_detectors(layer="conv2"),
+    )
 }
+DETECTORS["Ensemble"] = DetectorEnsemble(
+    [("msp", MSP()), ("knn", KNN(n_neighbors=3))], estimator=CLF, random_state=0
+)
 
 
 @pytest.mark.parametrize(

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 import torch
 from numpy.testing import assert_allclose, assert_array_equal
+from sklearn.base import clone
 from sklearn.frozen import FrozenEstimator
 from sklearn.linear_model import LogisticRegression
 from sklearn.pipeline import make_pipeline
@@ -20,17 +21,14 @@ import skood.nn._torch_network as torch_network
 from skood.detectors import (
     KNN,
     MSP,
-    ODIN,
     Energy,
-    Gram,
     Mahalanobis,
-    MultiLayerMahalanobis,
-    RankFeat,
     ViM,
 )
 from skood.nn import FeatureExtractor, LinearHead
 from skood.nn._make_network import make_network
 from skood.nn._shared_forward import NetworkPlan, network_groups, shared_outputs
+from tests._instances import network_detectors
 from tests.nn._conv_net import conv_classifier
 from tests.nn._members import MEMBERS, NEW, X, check_same, counted, fit_all, score_all
 from tests.nn._outputs import ALL, data
@@ -94,15 +92,14 @@ def test_outputs_of_a_single_member_are_not_stored(monkeypatch):
 
 
 @pytest.mark.filterwarnings("ignore::skood.exceptions.SkoodWarning")
-@pytest.mark.parametrize("kind", ["ODIN", "Gram", "Mahalanobis", "RankFeat"])
-def test_those_that_run_it_themselves(kind):
+@pytest.mark.parametrize(
+    "detector",
+    network_detectors(layer="conv2", layers=["conv1", "conv2"]),
+    ids=lambda detector: type(detector).__name__,
+)
+def test_those_that_run_it_themselves(detector):
     clf, sizes = counted()
-    hooked = {
-        "ODIN": ODIN(clf),
-        "Gram": Gram(clf, random_state=0),
-        "Mahalanobis": MultiLayerMahalanobis(clf, layers=["conv1", "conv2"]),
-        "RankFeat": RankFeat(clf, layer="conv2"),
-    }[kind]
+    hooked = clone(detector).set_params(estimator=clf)
     y = clf.predict(X)
     fitted = check_same([MSP(clf), hooked, KNN(clf)], X, y, NEW)
     del sizes[:]
@@ -370,7 +367,8 @@ def test_what_plans_leave_to_score_samples():
     assert not is_direct([energy, other]) and not is_direct([energy], other)
     assert not is_direct([energy, Doubled(clf).fit(X)])
     assert not is_direct([energy, make_pipeline(Energy(clf)).fit(X)])
-    assert not is_direct([energy, Gram(clf).fit(X, clf.predict(X))])
+    for one in network_detectors(clf, layer="conv2"):
+        assert not is_direct([energy, one.fit(X, clf.predict(X))])
     assert not is_direct([KNN().fit(X.reshape(len(X), -1))])
     plan = NetworkPlan(clf, [energy])
     assert plan.direct(NEW[:3].tolist()) is None
