@@ -23,7 +23,12 @@ from skood.nn._outputs import (
 )
 from skood.utils._array_api import cast_once, numpy_dtype, sent_once
 from skood.utils._batches import loaded, loaded_blocks
-from skood.utils._input import is_float_matrix, is_shaped_as_fitted, new_samples
+from skood.utils._input import (
+    is_as_fitted,
+    is_float_matrix,
+    is_shaped_as_fitted,
+    new_samples,
+)
 from skood.utils._linalg import check_no_overflow
 from skood.utils._optional import is_instance
 from skood.utils._parallel import one_thread
@@ -139,7 +144,7 @@ class ArrayNetwork(Network):
 
     def checked(self, X):
         """Return X as a float array, checked against the data of `fit`."""
-        if self.is_validated:
+        if self.is_validated or is_as_fitted(self.estimator, X):
             return X
         with _clear_errors(type(self.estimator).__name__):
             if hasattr(self.estimator, "_checked_input"):  # a LinearHead

@@ -361,21 +361,20 @@ class Parts(namedtuple("Parts", "estimator risk_detector ood_detector")):
                 estimator = clone(self.estimator).fit(X, y, **arguments[0])
             self.check_estimator(estimator, fitted=True)
             frozen = FrozenEstimator(estimator)
-            fitted = [
-                None if each is None else self._bound(each, frozen) for each in self[1:]
-            ]
-            detectors = [each for each in fitted if each is not None]
+            fitted, detectors, is_shared = [estimator, None, None], {}, False
+            for i, detector in enumerate(self[1:], start=1):
+                if detector is not None:
+                    detectors[i] = detector = self._bound(detector, frozen)
+                    is_shared |= getattr(detector, "estimator", None) is not frozen
             # a single detector of the fitted estimator runs it once anyway
-            is_shared = len(detectors) > 1 or (
-                detectors and getattr(detectors[0], "estimator", None) is not frozen
-            )
+            is_shared |= len(detectors) > 1
             is_shared = is_shared and not is_lazy(X) and not is_mapped(X)
-            with shared_outputs(detectors) if is_shared else nullcontext():
-                for i, detector in enumerate(fitted):
-                    if detector is not None:
-                        targets = self._targets(detector, y)
-                        fitted[i] = detector.fit(X, targets, **arguments[i + 1])
-            return self.like((estimator, *fitted))
+            every = detectors.values()
+            with shared_outputs(every) if is_shared else nullcontext():
+                for i, detector in detectors.items():
+                    targets = self._targets(detector, y)
+                    fitted[i] = detector.fit(X, targets, **arguments[i])
+            return self.like(fitted)
         except Exception as error:
             if train is not None:
                 self._explain_failure(error, data.y, train)

@@ -3,6 +3,7 @@
 # Authors: The skood developers
 # SPDX-License-Identifier: BSD-3-Clause
 
+from itertools import repeat
 from numbers import Real
 
 import numpy as np
@@ -290,12 +291,8 @@ class BestOf(SkoodEstimator):
         columns: tuple[list, list] = ([], [])
         for block, of in zip((calibration, scores), columns, strict=True):
             p = (1.0 + ranks.counts(block)) / (len(reference) + 1.0)
-            of += [_statistic(combiner, p) for combiner in combiners]
-            of += list(block.T)
-        names = [
-            *_distinct([type(combiner).__name__ for combiner in combiners], names),
-            *names,
-        ]
+            of += [*map(_statistic, combiners, repeat(p)), *block.T]
+        names = [*_distinct(combiners, names), *names]
         return names, np.stack(columns[0], axis=1), np.stack(columns[1], axis=1)
 
 
@@ -309,11 +306,12 @@ def _statistic(combiner, p):
     return q
 
 
-def _distinct(combined, names):
+def _distinct(combiners, names):
     """Return names of the combiners, with a number where another part has the name."""
     taken, distinct = set(names), []
-    for name in combined:
-        number, free = 2, name
+    for combiner in combiners:
+        number, name = 2, type(combiner).__name__
+        free = name
         while free in taken:
             free, number = f"{name}{number}", number + 1
         taken.add(free)

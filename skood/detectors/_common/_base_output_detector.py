@@ -663,15 +663,15 @@ class OutputDetector(BaseDetector):
         in_blocks = "features" in self._needs and is_matrix(X)
         network = make_network(self.estimator_) if in_blocks else None
         if network is None or not network.features_are_inputs:
-            return concatenate(self._outputs(X))
+            return concatenate([*self._outputs(X)])
         features = float_rows(X)
         later = None if self._sums_logits else network.later_logits(features)
         needs = self._needs if later is None else self._needs - {"logits"}
-        # The features of the blocks are left out: they may be copies.
-        others = concatenate(
-            NetworkOutputs(None, block_outputs.logits, block_outputs.head)
-            for block_outputs in self._outputs(X, needs)
-        )
+        blocks = []
+        for block in self._outputs(X, needs):
+            # without the features, which may be copies
+            blocks.append(NetworkOutputs(None, block.logits, block.head))
+        others = concatenate(blocks)
         logits = others.logits if later is None else later
         return NetworkOutputs(features, logits, others.head)
 
