@@ -67,6 +67,10 @@ class BaseMembers(SkoodEstimator, metaclass=ABCMeta):
     def _blocks(self, X):
         """Yield a `Block` for consecutive samples; memory is bounded by the blocks."""
 
+    def _member_blocks(self, X):
+        """Yield blocks whose `reference` is not used."""
+        return self._blocks(X)
+
     def _check_fitted(self):
         if "estimator_" not in vars(self):  # for the speed of small calls
             check_is_fitted(self)
@@ -135,7 +139,7 @@ class BaseMembers(SkoodEstimator, metaclass=ABCMeta):
         """
         self._check_fitted()
         location = self.likelihood_.location
-        parts = [location(block.predictions) for block in self._blocks(X)]
+        parts = [location(block.predictions) for block in self._member_blocks(X)]
         return np.concatenate(parts, axis=1)
 
     @available_if(_is_classifier)

@@ -219,10 +219,13 @@ class MCDropout(BaseMembers):
         """Return the networks that dropout makes of the estimator."""
         return self.likelihood_.thinned(self.estimator_, self.device, seed)
 
-    def _blocks(self, X):
+    def _member_blocks(self, X):
+        return self._blocks(X, "a")
+
+    def _blocks(self, X, setting=None):
         networks = self._networks(self._seed)
         samples = networks.prepare(X)
-        reference = self._reference(X) if self._setting() == "b" else None
+        reference = self._reference(X) if (setting or self._setting()) == "b" else None
         n_outputs = len(getattr(self, "classes_", [])) or 2
         size, batch_size = 32 * self.n_samples * n_outputs, self.batch_size
         if isinstance(samples, NodeSet):  # the whole graph is run for each block

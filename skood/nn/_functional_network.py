@@ -138,8 +138,11 @@ class _FunctionalModule:
     def _call(self, batch, weights):
         """Return the output of the module with some of its weights replaced."""
         with plain_attention():
-            # a copy, because a module may write to its input
-            output = functional_call(self.module, weights or {}, (batch.clone(),))
+            batch = batch.clone()  # because a module may write to its input
+            if weights:
+                output = functional_call(self.module, weights, (batch,))
+            else:
+                output = self.module(batch)
         return primary_tensor(output)
 
     def weights(self, names=None):

@@ -331,6 +331,16 @@ def test_copies_of_samples_run_as_a_batch(n_samples, is_parallel, monkeypatch):
     assert_allclose(members, clf.predict_members(X), rtol=2e-6)
 
 
+@pytest.mark.parametrize("n_samples", [1, 3, 31])
+def test_few_samples_are_padded_by_the_last(n_samples):
+    batch = torch.arange(2.0 * n_samples).reshape(n_samples, 2)
+    expected = [[2.0 * i, 2.0 * i + 1] for i in range(n_samples)]
+    expected += [expected[-1]] * (32 - n_samples)
+    assert _thinned.padded(batch).tolist() == expected
+    batch = torch.zeros(32, 2)
+    assert _thinned.padded(batch) is batch
+
+
 class Exporting(nn.Module):
     """Hands memory over to NumPy, which can be done once only."""
 
