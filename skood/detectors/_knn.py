@@ -329,9 +329,6 @@ class KNN(OutputDetector):
         size = max(1, (CPU_BYTES if on_cpu else GPU_BYTES) // per_row)
         return size, None if on_cpu else device, False, False
 
-    def _score_one(self, outputs):
-        return self._score_outputs(outputs)
-
     def _score_outputs(self, outputs):
         features = outputs.features
         if type(features) is not type(self.bank_):  # one is sparse

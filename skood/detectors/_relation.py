@@ -11,7 +11,6 @@ import numpy as np
 from skood.detectors._common._base_output_detector import OutputDetector
 from skood.detectors._common._memory_bank import (
     TILE_SAMPLES,
-    bank_scores,
     bank_tiles,
     drawn_indices,
     leave_out,
@@ -19,7 +18,6 @@ from skood.detectors._common._memory_bank import (
     omissions,
 )
 from skood.detectors._common._softmax import log_sum_exp
-from skood.nn._outputs import with_halved_chunks
 from skood.utils._array_api import (
     array_namespace,
     as_double,
@@ -189,14 +187,9 @@ class Relation(OutputDetector):
     def _bytes_per_row(self, outputs):
         return max(super()._bytes_per_row(outputs), self._chunk_bytes // TILE_SAMPLES)
 
-    def _scores(self, outputs, omit=None):
-        device = self._chunking(outputs)[1]
-
-        def scores():
-            chunks = self._chunks(outputs, omit)
-            return bank_scores(self._compare, self._bank(), chunks, device)
-
-        return with_halved_chunks(scores)
+    def _chunking(self, outputs):
+        size, device, _, sparse = super()._chunking(outputs)
+        return size, device, None, sparse
 
     def _left_out_scores(self, outputs, y, drawn, copy_weights=None):
         drawn, omit, copy_weights = omissions(
@@ -206,10 +199,12 @@ class Relation(OutputDetector):
             drawn = np.arange(outputs.n_samples)
             return super()._left_out_scores(outputs, y, drawn, outputs.weight)
         left_outputs = outputs.take(drawn).weighted(copy_weights)
-        return weighted(self._scores(left_outputs, omit), copy_weights)
+        chunks = self._chunks(left_outputs, omit)
+        scores = [to_host(self._score_outputs(*chunk)) for chunk in chunks]
+        return weighted(np.concatenate(scores), copy_weights)
 
-    def _score_outputs(self, outputs):
-        return self._compare(outputs, *map(outputs.asarray, self._bank()))
+    def _score_outputs(self, outputs, omit=None):
+        return self._compare(outputs, *map(outputs.asarray, self._bank()), omit=omit)
 
     def _bank(self):
         if self._bank_weight is None:

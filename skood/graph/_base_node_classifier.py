@@ -248,8 +248,11 @@ class BaseGraphClassifier(ClassifierMixin, SkoodEstimator, metaclass=ABCMeta):
             dtype = parameter_dtype(self.module_)
             for graph, indices in iter_graphs(self._prepare_input(X)):
                 outputs = self.module_(GraphTensors(graph, device, dtype))
-                indices = torch.tensor(indices, device=outputs.device)
-                parts.append(outputs[indices].double().cpu().numpy())
+                if np.array_equal(indices, np.arange(len(indices))):
+                    outputs = outputs[: len(indices)]
+                else:
+                    outputs = outputs[torch.tensor(indices, device=outputs.device)]
+                parts.append(outputs.double().cpu().numpy())
         outputs = np.concatenate(parts)
         if not np.isfinite(outputs).all():
             raise ValueError(

@@ -4,6 +4,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
 
 import warnings
+from functools import cache, cached_property, partial
 
 import numpy as np
 import torch
@@ -17,22 +18,6 @@ with warnings.catch_warnings():
     torch.sparse_csr_tensor([0, 1], [0], [1.0], size=(1, 1))
 
 
-def _csr(matrix, device, dtype):
-    """Return a SciPy matrix in CSR format as a torch tensor."""
-    return torch.sparse_csr_tensor(
-        torch.tensor(matrix.indptr, dtype=torch.int32, device=device),
-        torch.tensor(matrix.indices, dtype=torch.int32, device=device),
-        torch.tensor(matrix.data, dtype=dtype, device=device),
-        size=matrix.shape,
-    )
-
-
-def sparse_pair(matrix, device, dtype):
-    """Return a SciPy matrix and its transpose as torch tensors in CSR format."""
-    matrix = sparse.csr_array(matrix)
-    return _csr(matrix, device, dtype), _csr(sparse.csr_array(matrix.T), device, dtype)
-
-
 def _product(matrix, dense):
     """Return the product of a sparse matrix and a dense one."""
     if dense.device.type != "cpu" or not torch.backends.mkl.is_available():
@@ -43,58 +28,91 @@ def _product(matrix, dense):
 
 
 class _Product(torch.autograd.Function):
-    """Product of a constant sparse matrix and a dense one."""
+    """Product of constant `SparseRows`, or of their transpose, and a dense matrix."""
 
     @staticmethod
-    def forward(ctx, matrix, transposed, dense):
-        ctx.swapped = transposed, matrix
-        return _product(matrix, dense)
+    def forward(ctx, rows, is_transposed, dense):
+        ctx.rows, ctx.is_transposed = rows, is_transposed
+        if ctx.needs_input_grad[2]:  # it is made before the backward pass
+            ctx.needed = rows.transposed
+        return _product(rows.transposed if is_transposed else rows.matrix, dense)
 
     @staticmethod
     def backward(ctx, gradient):
-        return None, None, _Product.apply(*ctx.swapped, gradient.contiguous())
+        others = ctx.rows, not ctx.is_transposed, gradient.contiguous()
+        return None, None, _Product.apply(*others)
 
 
 class SparseRows:
-    """Sparse features of nodes, which networks multiply by weights."""
+    """Sparse features of nodes, or weights of edges, that are multiplied by matrices.
 
-    def __init__(self, pair, order):
-        self.pair = pair
-        self.order = order
+    A gradient needs the transpose, which is made, and sent to the device, for it.
+    """
+
+    def __init__(self, matrix, find_transpose):
+        self.matrix = matrix
+        self._find_transpose = find_transpose
+
+    @classmethod
+    def of(cls, matrix, device, dtype):
+        """Return a SciPy matrix on a device."""
+        matrix = sparse.csr_array(matrix)
+        tensor = torch.sparse_csr_tensor(
+            torch.tensor(matrix.indptr, dtype=torch.int32, device=device),
+            torch.tensor(matrix.indices, dtype=torch.int32, device=device),
+            torch.tensor(matrix.data, dtype=dtype, device=device),
+            size=matrix.shape,
+        )
+        return cls(tensor, cache(partial(_transpose, matrix, device)))
 
     @property
     def shape(self):
         """Shape (n_nodes, n_features)."""
-        return self.pair[0].shape
+        return self.matrix.shape
 
     @property
     def columns(self):
         """Column of each value."""
-        return self.pair[0].col_indices()
+        return self.matrix.col_indices()
 
     @property
     def values(self):
         """Nonzero values, row by row."""
-        return self.pair[0].values()
+        return self.matrix.values()
+
+    @cached_property
+    def transposed(self):
+        """Transpose of the matrix, in CSR format."""
+        *indices, order = self._find_transpose()
+        values = self.values.index_select(0, order)
+        return torch.sparse_csr_tensor(*indices, values, size=self.shape[::-1])
 
     def with_values(self, values):
         """Return features with other values at the same positions."""
-        pair = tuple(
-            torch.sparse_csr_tensor(
-                old.crow_indices(), old.col_indices(), new, size=old.shape
-            )
-            for old, new in zip(
-                self.pair, (values, values.index_select(0, self.order)), strict=True
-            )
-        )
-        return SparseRows(pair, self.order)
+        indices = self.matrix.crow_indices(), self.columns
+        matrix = torch.sparse_csr_tensor(*indices, values, size=self.shape)
+        return SparseRows(matrix, self._find_transpose)
 
     def to_dense(self):
         """Return the features as a dense tensor."""
-        return self.pair[0].to_dense()
+        return self.matrix.to_dense()
 
     def __matmul__(self, dense):
-        return _Product.apply(*self.pair, dense)
+        return _Product.apply(self, False, dense)
+
+
+def _transpose(matrix, device):
+    """Return CSR indices of the transpose, and the place of each value before."""
+    places = np.arange(1, matrix.nnz + 1)
+    places = sparse.csr_array(
+        (places, matrix.indices, matrix.indptr), shape=matrix.shape
+    )
+    turned = sparse.csr_array(places.T)
+    return (
+        torch.tensor(turned.indptr, dtype=torch.int32, device=device),
+        torch.tensor(turned.indices, dtype=torch.int32, device=device),
+        torch.tensor(turned.data - 1, device=device),
+    )
 
 
 def attend(edges, targets, scores, values, dropout):
@@ -102,7 +120,7 @@ def attend(edges, targets, scores, values, dropout):
 
     Scores have shape (n_edges, n_heads); head i weights the i-th part of the columns.
     """
-    starts = edges.pair[0].crow_indices().long()
+    starts = edges.matrix.crow_indices().long()
     top = torch.segment_reduce(scores.detach(), "max", offsets=starts, axis=0)
     weights = (scores - top.index_select(0, targets)).exp()
     total = torch.segment_reduce(weights, "sum", offsets=starts, axis=0)
@@ -121,16 +139,17 @@ class _WeightedSum(torch.autograd.Function):
     @staticmethod
     def forward(ctx, edges, weight, dense):
         ctx.edges = edges.with_values(weight)
+        if ctx.needs_input_grad[2]:
+            ctx.needed = ctx.edges.transposed
         ctx.save_for_backward(dense)
-        return _product(ctx.edges.pair[0], dense.contiguous())
+        return _product(ctx.edges.matrix, dense.contiguous())
 
     @staticmethod
     def backward(ctx, gradient):
         (dense,) = ctx.saved_tensors
-        matrix, transposed = ctx.edges.pair
-        gradient = gradient.contiguous()
+        gradient, matrix = gradient.contiguous(), ctx.edges.matrix
         of_weight = torch.sparse.sampled_addmm(matrix, gradient, dense.T, beta=0)
-        return None, of_weight.values(), _product(transposed, gradient)
+        return None, of_weight.values(), _product(ctx.edges.transposed, gradient)
 
 
 class GraphTensors:
@@ -165,14 +184,7 @@ class GraphTensors:
         if not sparse.issparse(X):
             X = np.ascontiguousarray(X)  # the layout determines the dropped entries
             return torch.tensor(X, device=self.device, dtype=self.dtype)
-        return self._sparse_rows(X)
-
-    def _sparse_rows(self, X):
-        places = sparse.csr_array(
-            (np.arange(1, X.nnz + 1), X.indices, X.indptr), shape=X.shape
-        )
-        order = torch.tensor(sparse.csr_array(places.T).data - 1, device=self.device)
-        return SparseRows(sparse_pair(X, self.device, self.dtype), order)
+        return SparseRows.of(X, self.device, self.dtype)
 
     @property
     def attention_edges(self):
@@ -184,7 +196,8 @@ class GraphTensors:
         into.data = np.ones_like(into.data)
         into = into + sparse.csr_array(sparse.eye(into.shape[0], format="csr"))
         targets = np.repeat(np.arange(into.shape[0]), np.diff(into.indptr))
-        return self._sparse_rows(into), torch.tensor(targets, device=self.device)
+        edges = SparseRows.of(into, self.device, self.dtype)
+        return edges, torch.tensor(targets, device=self.device)
 
     @property
     def dense(self):
@@ -216,8 +229,8 @@ class GraphTensors:
 
     def aggregate(self, kind, values):
         """Aggregate the values, (n_nodes, k), of the in-neighbors of each node."""
-        options = self.device, self.dtype
-        pair = self._once(
-            kind, lambda: sparse_pair(self.graph.operator(kind), *options)
+        operator = self._once(
+            kind,
+            lambda: SparseRows.of(self.graph.operator(kind), self.device, self.dtype),
         )
-        return _Product.apply(*pair, values)
+        return operator @ values

@@ -209,9 +209,10 @@ def map_samples(function, outputs, size, device, threads, sparse=False):
     """Return the float64 values of a function for all samples, from chunks of them.
 
     The function takes `NetworkOutputs` of up to `size` samples on a torch device, or
-    None: NumPy. With `threads` chunks run in parallel; without, products of all samples
-    with a square matrix are on one thread if they are small. Features become dense,
-    unless they are to stay `sparse`. Chunks that do not fit into a GPU are halved.
+    None: NumPy. With `threads` chunks run in parallel; False: products of all samples
+    with a square matrix are on one thread if they are small; None: they have threads.
+    Features become dense, unless they are to stay `sparse`. Chunks that do not fit into
+    a GPU are halved.
     """
     n_samples = outputs.n_samples
     if threads and n_samples > size:
@@ -222,9 +223,10 @@ def map_samples(function, outputs, size, device, threads, sparse=False):
             list(row_chunks(n_samples, 1, size)),
         )
         return np.concatenate(values)
-    array = outputs.logits if outputs.features is None else outputs.features
-    limit = NO_LIMIT if threads else one_thread(n_samples * array.shape[1] ** 2)
-    values, start = [], 0
+    limit, values, start = NO_LIMIT, [], 0
+    if threads is False:
+        array = outputs.logits if outputs.features is None else outputs.features
+        limit = one_thread(n_samples * array.shape[1] ** 2)
     with limit, np.errstate(over="ignore", invalid="ignore"):  # NaN raises in the end
         while start < n_samples:
             block = slice(start, min(start + size, n_samples))
@@ -243,8 +245,12 @@ def map_samples(function, outputs, size, device, threads, sparse=False):
     return to_host(array_namespace(values[0]).concat(values))  # one transfer
 
 
-def with_halved_chunks(function, *args, size=16):
-    """Return a function of arrays; it starts again if chunks do not fit into a GPU."""
+def with_halved_chunks(function, *args, error=None):
+    """Return a function of arrays; it starts again if chunks do not fit into a GPU.
+
+    With an `error`, of the first attempt, chunks are halved at once.
+    """
+    size = 16 if error is None else halved(16, error)
     while True:
         token = SIXTEENTHS.set(size)
         try:

@@ -378,7 +378,7 @@ def test_dropout_of_sparse_features():
     assert float(stored.float().mean()) == pytest.approx(0.5, abs=0.012)  # 5 sigma
     torch.testing.assert_close(dropped.values[stored], 2 * x.values[stored])
     # the transpose, which gradients go by, drops the same
-    assert torch.equal(dropped.pair[0].to_dense(), dropped.pair[1].to_dense().T)
+    assert torch.equal(dropped.to_dense(), dropped.transposed.to_dense().T)
 
 
 @pytest.mark.parametrize("sparse_features", [True, False])

@@ -16,7 +16,6 @@ from skood.graph._tensors import (
     GraphTensors,
     SparseRows,
     _product,
-    sparse_pair,
 )
 from tests._loops import looped
 from tests.graph._messy import messy_graph
@@ -163,9 +162,9 @@ def test_product_of_any_layout(monkeypatch, mkl, layout):
     monkeypatch.setattr(
         torch.Tensor, "new_empty", lambda self, *shape: self.new_full(shape, np.nan)
     )
-    matrix, transposed = sparse_pair(sparse.csr_array(S), CPU, torch.float64)
-    assert_allclose(_product(matrix, D), S @ D.numpy(), rtol=1e-12)
-    back = _product(transposed, torch.tensor(S[:, :4]))
+    rows = SparseRows.of(sparse.csr_array(S), CPU, torch.float64)
+    assert_allclose(_product(rows.matrix, D), S @ D.numpy(), rtol=1e-12)
+    back = _product(rows.transposed, torch.tensor(S[:, :4]))
     assert_allclose(back, S.T @ S[:, :4], rtol=1e-12, atol=1e-15)
 
 
@@ -183,8 +182,10 @@ def test_indices_are_of_the_size_that_products_take():
     """MKL would convert indices of 64 bits in each product."""
     tensors = GraphTensors(messy_graph(sparse_features=True).graph, CPU, torch.float32)
     tensors.aggregate("walk", tensors.dense)
-    for matrix in (*tensors._made["walk"], *tensors.x.pair):
-        assert matrix.crow_indices().dtype == matrix.col_indices().dtype == torch.int32
+    for rows in (tensors._made["walk"], tensors.x):
+        for matrix in (rows.matrix, rows.transposed):
+            kinds = {matrix.crow_indices().dtype, matrix.col_indices().dtype}
+            assert kinds == {torch.int32}
 
 
 # --- sparse features ---------------------------------------------------------------

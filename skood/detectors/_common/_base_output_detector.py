@@ -34,7 +34,6 @@ from skood.nn._outputs import (
     SIXTEENTHS,
     NetworkOutputs,
     concatenate,
-    halved,
     map_samples,
     with_halved_chunks,
 )
@@ -206,9 +205,7 @@ class OutputDetector(BaseDetector):
             drawn, weight = drawn_in_order(n_rows(X), sample_weight)
             if len(drawn) < n_rows(X) or weight is not sample_weight:
                 samples = take_rows(X, drawn)
-        outputs = self._all_outputs(samples)
-        if weight is not None:
-            outputs = outputs.weighted(weight)
+        outputs = self._all_outputs(samples)._replace(weight=weight)
         # labels of torch data have been loaded by now
         if y is None and type(X) is not np.ndarray and is_torch_data(X):
             _, y, self._id_indices = self._id_samples(X, X.labels())
@@ -219,8 +216,7 @@ class OutputDetector(BaseDetector):
             try:  # again only if it fails: for the depth of calls
                 self._fit_outputs(outputs, y)
             except RuntimeError as error:
-                size = halved(16, error)
-                with_halved_chunks(self._fit_outputs, outputs, y, size=size)
+                with_halved_chunks(self._fit_outputs, outputs, y, error=error)
         is_fitted = self.estimator is not None and not is_fixed(self.estimator)
         if self._fits_head or is_fitted:
             return self._refitted_scores(X, y, sample_weight, on_few)
@@ -228,15 +224,15 @@ class OutputDetector(BaseDetector):
             try:
                 return self._training_scores(outputs, y)
             except RuntimeError as error:
-                size = halved(16, error)
-                return with_halved_chunks(self._training_scores, outputs, y, size=size)
+                return with_halved_chunks(
+                    self._training_scores, outputs, y, error=error
+                )
 
     def _fit_estimator(self, X, y, sample_weight=None):
         """Fit the classifier; store the names of columns if the classifier does not."""
         fitted = fit_wrapped(self, self.estimator, X, y, sample_weight)
-        self._keeps_names = hasattr(X, "columns") and not hasattr(
-            self, "feature_names_in_"
-        )
+        has_names = hasattr(self, "feature_names_in_")
+        self._keeps_names = hasattr(X, "columns") and not has_names
         if self._keeps_names:
             validate_data(self, X, reset=True, skip_check_array=True)
         return fitted
@@ -357,9 +353,7 @@ class OutputDetector(BaseDetector):
             (X,) = self._checked(X)
         if len(earlier):
             self.classes_ = np.union1d(earlier, self.classes_)
-        outputs = self._all_outputs(X)
-        if weight is not None:
-            outputs = outputs.weighted(weight)
+        outputs = self._all_outputs(X).weighted(weight)
         if first:
             self._start_sums(outputs, y)
         with_halved_chunks(self._include, outputs, y)
@@ -372,8 +366,7 @@ class OutputDetector(BaseDetector):
             self.__dict__.pop("offset_", None)
         else:
             labels = self._sample.labels
-            scores = with_halved_chunks(self._training_scores, sample, labels)
-            self._set_offset(scores)
+            self._set_offset(with_halved_chunks(self._training_scores, sample, labels))
 
     def _check_as_before(self, y, weight):
         """Raise unless samples can be added to the sums of earlier calls."""
@@ -445,9 +438,8 @@ class OutputDetector(BaseDetector):
         try:
             with quiet():
                 keys = outputs.content
-                for fold in folds(
-                    keys, drawn, y, n_folds, outputs.weight, copy_weights
-                ):
+                weights = outputs.weight, copy_weights
+                for fold in folds(keys, drawn, y, n_folds, *weights):
                     other = copy.copy(self)
                     other._is_fold = True
                     chosen, weight = fold.others(outputs.weight, outputs.n_samples)
@@ -533,19 +525,15 @@ class OutputDetector(BaseDetector):
                 outputs = other._all_outputs(take_rows(X, left_out))
                 other._fit_outputs(outputs, y)
                 return weighted(other._scores(outputs), copy_weights)
-            whole = other._all_outputs(X).keyed(keys)
-            if sample_weight is not None:
-                whole = whole.weighted(sample_weight)
+            whole = other._all_outputs(X).keyed(keys).weighted(sample_weight)
             other._fit_outputs(whole, y)
             return other._left_out_scores(whole, y, left_out, copy_weights)
 
         n_folds = NETWORK_FOLDS
         if self.estimator is None and n_rows(X) < _FEW_HEAD_SAMPLES:
             n_folds = _HEAD_FOLDS
-        score = partial(with_halved_chunks, score)
-        return self._scores_of_refits(
-            X, y, fit, score, n_folds, weight=sample_weight, keys=keys
-        )
+        score, options = partial(with_halved_chunks, score), {"weight": sample_weight}
+        return self._scores_of_refits(X, y, fit, score, n_folds, keys=keys, **options)
 
     # --- scores -----------------------------------------------------------------
 
@@ -595,15 +583,10 @@ class OutputDetector(BaseDetector):
                 validate_data(self, block, reset=reset, **self._validation)
                 reset = False
             return float_rows(X)
-        if on_gpu(X) and not (reset and self._fits_head):
-            return self._validated_tensor(X, reset=reset)
-        X = to_numpy(in_memory(X))
-        if self._sparse:
-            return float_samples(self, X, reset=reset, **self._validation)
-        return validate_data(self, X, reset=reset, **self._validation)
-
-    def _validated_tensor(self, X, *, reset):
-        """Return a tensor not on the CPU, with as many columns as in the fit."""
+        if not on_gpu(X) or (reset and self._fits_head):
+            X = to_numpy(in_memory(X))
+            validate = float_samples if self._sparse else validate_data
+            return validate(self, X, reset=reset, **self._validation)
         X = check_tensor(X, keep_double=True)
         if reset:
             self.n_features_in_ = X.shape[1]
@@ -714,8 +697,8 @@ class OutputDetector(BaseDetector):
         features = outputs.features
         if features is None:
             return 8 * 4 * width
-        stays_sparse = self._sparse == "kept"
-        width += stored_columns(features) if stays_sparse else features.shape[1]
+        is_kept = self._sparse == "kept"
+        width += stored_columns(features) if is_kept else features.shape[1]
         # comparing features with all classes needs one column per class
         return 8 * (4 * width + 3 * len(getattr(self, "classes_", ())))
 
@@ -770,11 +753,10 @@ class OutputDetector(BaseDetector):
         check_scalar(n_features, "n_features", Integral, min_val=0)
         pd = import_pandas("explain")
         outputs = self._new_outputs(X)
+        blocks = self._explained_blocks(outputs, **options)
         frames = [
             pd.DataFrame(leading_columns(self, columns, contributions, n_features))
-            for _, (columns, contributions, _) in self._explained_blocks(
-                outputs, **options
-            )
+            for _, (columns, contributions, _) in blocks
         ]
         frame, scores = pd.concat(frames, ignore_index=True), self._scores(outputs)
         frame.insert(0, "score", scores)

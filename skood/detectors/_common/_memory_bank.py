@@ -10,11 +10,9 @@ from scipy.sparse import csr_array, issparse
 from sklearn.utils import check_random_state
 
 from skood.utils._array_api import (
-    array_namespace,
     as_double,
     dots_with,
     row_dots,
-    sent_once,
     to_host,
     top_k,
     unit_rows,
@@ -64,21 +62,6 @@ def like_bank(features, bank):
 def bank_tiles(n_samples, bank, tile_bytes=_TILE_BYTES):
     """Split a bank so that products with a chunk of samples need bounded memory."""
     return row_chunks(bank.shape[0], bank.dtype.itemsize * n_samples, tile_bytes)
-
-
-def bank_scores(compare, bank, chunks, device):
-    """Score chunks against a bank, which is copied to a GPU once, and stays there.
-
-    ``compare(outputs, *bank, omit=None)`` returns the scores of a chunk; `omit` are the
-    indices of its samples in the bank, -1 for others: samples are not compared with
-    themselves. `chunks` yields pairs of outputs and indices.
-    """
-    if device is not None:
-        bank = [sent_once(array, device) for array in bank]
-    scores = [as_double(compare(chunk, *bank, omit=omit)) for chunk, omit in chunks]
-    if len(scores) == 1:
-        return to_host(scores[0])
-    return to_host(array_namespace(scores[0]).concat(scores))
 
 
 def omissions(bank_indices, drawn, n_bank, copy_weights=None):

@@ -24,9 +24,10 @@ from torch.func import jacrev
 from skood.epistemic._likelihood import check_residuals
 from skood.epistemic._measures import gaussian_uncertainty
 from skood.epistemic._vectorized import Vectorized
+from skood.utils._array_api import sent_once
 from skood.utils._linalg import symmetric_eigh
 from skood.utils._optional import pip_install
-from skood.utils._torch import row_chunks, to_tensor
+from skood.utils._torch import row_chunks
 
 # Smaller curvatures and weights count as zero.
 _LEAST = 1e-200
@@ -151,7 +152,7 @@ class Curvature:
 
     def scales(self, precision, device):
         """Return standard deviations along the eigenvectors, as a tensor."""
-        return to_tensor(1 / np.sqrt(self.eigenvalues + precision), device)
+        return 1 / (sent_once(self.eigenvalues, device) + precision).sqrt()
 
 
 class Diagonal(Curvature):
@@ -204,8 +205,8 @@ class Kronecker(Curvature):
 
     def _along_outputs(self, features, precision):
         """Return the variances along the eigenvectors of B, and the eigenvectors."""
-        vectors = to_tensor(self.out_vectors, features.device)
-        turned = features @ to_tensor(self.in_vectors, features.device)
+        vectors = sent_once(self.out_vectors, features.device)
+        turned = features @ sent_once(self.in_vectors, features.device)
         return turned**2 @ self.scales(precision, features.device).T ** 2, vectors
 
     def variances(self, features, precision):
@@ -228,8 +229,8 @@ class Kronecker(Curvature):
         tens, so that all covariances are sums of the same r matrices: a sample takes r
         times the square of the number of outputs, instead of its third power.
         """
-        vectors = to_tensor(self.out_vectors, features.device)
-        turned = features @ to_tensor(self.in_vectors, features.device)
+        vectors = sent_once(self.out_vectors, features.device)
+        turned = features @ sent_once(self.in_vectors, features.device)
         vectors = vectors - vectors.mean(0)  # preserves differences of outputs
         lengths = (vectors**2).sum(0).clamp_min(torch.finfo(vectors.dtype).tiny)
         fractions = lengths[:, None] * self.scales(precision, features.device) ** 2
@@ -252,8 +253,8 @@ class Kronecker(Curvature):
                 yield chunk, classes, values_of_pairs.add_(variances[chunk, None])
 
     def draw(self, normals, precision):
-        left = to_tensor(self.out_vectors, normals.device)
-        right = to_tensor(self.in_vectors, normals.device)
+        left = sent_once(self.out_vectors, normals.device)
+        right = sent_once(self.in_vectors, normals.device)
         scaled = left.T @ normals @ right * self.scales(precision, normals.device)
         return left @ scaled @ right.T
 
@@ -317,13 +318,13 @@ class Full(DenseCurvature):
         return tuple(grams)
 
     def _scaled(self, features, precision):
-        half = to_tensor(self.vectors, features.device)
+        half = sent_once(self.vectors, features.device)
         half = half * self.scales(precision, features.device)
         scaled = features @ half.view(-1, features.shape[1], len(half))
         return scaled.transpose(0, 1)
 
     def draw(self, normals, precision):
-        vectors = to_tensor(self.vectors, normals.device)
+        vectors = sent_once(self.vectors, normals.device)
         turned = normals.flatten(1) @ vectors * self.scales(precision, normals.device)
         return (turned @ vectors.T).view(normals.shape)
 
@@ -614,7 +615,7 @@ class Eigenbasis(DenseCurvature):
         sizes = [int(np.prod(shape)) for shape in self.shapes]
         blocks = zip(tensor.split(sizes, -1), self.shapes, self.vectors, strict=True)
         for coordinates, shape, vectors in blocks:
-            bases = [to_tensor(v, tensor.device) for v in vectors]
+            bases = [sent_once(v, tensor.device) for v in vectors]
             if back:
                 bases = [basis.T for basis in bases]
             if len(bases) == 1:

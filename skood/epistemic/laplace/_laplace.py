@@ -30,6 +30,7 @@ from skood.epistemic.laplace._curvature import (
     laplace_torch,
     log_marginal_likelihood,
 )
+from skood.utils._array_api import copy_of
 from skood.utils._atomic_fit import fresh_fit
 from skood.utils._batches import joined
 from skood.utils._linalg import check_no_overflow
@@ -476,8 +477,13 @@ class Laplace(BaseMembers):
             yield curvature.draw(on_device, self.prior_precision_)
 
     def _softmax_blocks(self, layers, samples):
-        draws = partial(self._draws, layers.weights)
-        if 8 * layers.weights.numel() * self.n_samples <= _STORED_BYTES:
+        of = layers.weights
+        draws, n_bytes = partial(self._draws, of), 8 * of.numel() * self.n_samples
+        if n_bytes <= _DRAW_BYTES:  # stored for the next call
+            key = of.device, self._seed, self.n_samples, self.prior_precision_
+            array = self._arrays["eigenvalues"]
+            draws = partial(copy_of, array, key, lambda: [*self._draws(of)])
+        elif n_bytes <= _STORED_BYTES:
             draws = partial(iter, [*draws()])  # else they are drawn for each block
         is_wide = self._form in _WIDE
         for features, logits in self._passes(layers, samples, self.n_samples, is_wide):

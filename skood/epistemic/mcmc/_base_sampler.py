@@ -13,8 +13,9 @@ from sklearn.utils import check_consistent_length, check_random_state
 from skood.epistemic._base_uncertainty import BaseMembers
 from skood.epistemic._likelihood import Block, Categorical, taken
 from skood.epistemic._vectorized import Vectorized, stacked_linear
-from skood.epistemic.quam._searched_layers import find_tail
+from skood.epistemic.quam._searched_layers import find_tail, restored_tail
 from skood.epistemic.quam._tails import DenseTail
+from skood.utils._array_api import sent_once
 from skood.utils._atomic_fit import fresh_fit
 from skood.utils._param_validation import Interval, StrOptions, fit_context
 from skood.utils._torch import row_chunks
@@ -85,6 +86,7 @@ class BaseSampler(BaseMembers):
                 generator = torch.Generator(posterior.device).manual_seed(int(seed))
                 theta = self._sample(options, posterior, generator)
                 samples = posterior.models.split(theta)
+            self._network_kind = posterior.models.kind()
             self.samples_ = {k: w.cpu().numpy().copy() for k, w in samples.items()}
         return self
 
@@ -95,7 +97,7 @@ class BaseSampler(BaseMembers):
         likelihood = self.likelihood_
         # in float64, so that the result for a sample does not depend on the others
         network = likelihood.open(self.estimator_, self.device, dtype=torch.float64)
-        for outputs in member_outputs(network, self.samples_, X):
+        for outputs in member_outputs(network, self.samples_, X, self._network_kind):
             indices = slice(start, start + outputs.shape[1])
             predictions = likelihood.predictions(outputs)
             yield Block(predictions, reference=taken(reference, indices))
@@ -107,15 +109,19 @@ class StackedWeights:
 
     Networks of linear layers with elementwise functions between them run as batched
     matrix products, others by `Vectorized`. `shapes` are the shapes of the parameters.
+    `kind` is what another copy of the network has found, from the method of this name.
     """
 
-    def __init__(self, network, samples):
+    def __init__(self, network, samples, kind=None):
         self.network = network
         self.shapes = {name: w.shape for name, w in network.weights().items()}
         self.n_weights = sum(shape.numel() for shape in self.shapes.values())
         batch = network.batch(samples[:2])
         self.n_outputs = network.logits(batch).shape[1]
-        self._tail = find_tail(network, "full", batch)
+        if kind is None:
+            self._tail = find_tail(network, "full", batch)
+        else:
+            self._tail = restored_tail(network, kind[1], samples[:2])
         self._is_chain = isinstance(self._tail, DenseTail)
         self._each = Vectorized(self._one)
         if self._is_chain:
@@ -123,6 +129,10 @@ class StackedWeights:
         else:
             # activations are unknown; assumed to be a multiple of the input size
             self.bytes_per_row = 64 * batch[0].numel() * batch.element_size()
+
+    def kind(self):
+        """Return what was found of the network, as plain values."""
+        return self.network.probed(), self._tail.structure()
 
     def features(self, samples):
         """Return the input of the first layer with weights for prepared samples."""
@@ -290,11 +300,18 @@ def _outputs(models, theta, features):
     return np.concatenate(outputs_of_chunks)
 
 
-def member_outputs(network, weights, X):
-    """Yield float64 outputs (n_models, n, n_outputs) by sampled weights."""
+def member_outputs(network, weights, X, kind=None):
+    """Yield float64 outputs (n_models, n, n_outputs) by sampled weights.
+
+    For `kind` see `StackedWeights`.
+    """
+    if kind is not None:
+        network.restore(kind[0])
     samples = network.prepare(X)
-    models = StackedWeights(network, samples)
-    theta = models.flatten(weights)
+    models = StackedWeights(network, samples, kind)
+    theta = models.flatten(
+        {name: sent_once(array, network.device) for name, array in weights.items()}
+    )
     per_row = 8 * len(theta) * models.n_outputs + models.bytes_per_row
     for chunk in row_chunks(len(samples), per_row, _BUDGET // 4):
         features = models.features(samples[chunk])

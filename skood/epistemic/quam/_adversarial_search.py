@@ -344,7 +344,8 @@ def search(
     predicted, training, attacks, evaluated, penalties = [], [], [], [], []
     adaptive, lr = options.eta == "adaptive", options.lr
     last = n_attacks(options)
-    c = torch.full((n_searches,), float(options.c0)).to(weights[0])
+    c = torch.full((n_searches,), float(options.c0), device=points.device)
+    c = c.to(weights[0])
     of_held_out = set(evaluated_steps(options)) if held_out is not None else ()
     for step in range(options.n_steps + 1):
         if step in of_held_out:

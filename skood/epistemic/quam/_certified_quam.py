@@ -15,6 +15,7 @@ from skood.base import UncertaintyMixin
 from skood.epistemic.laplace._curvature import Full, LastLayer
 from skood.nn._make_network import make_network
 from skood.nn._training_data import check_target, class_codes
+from skood.utils._array_api import sent_once
 from skood.utils._atomic_fit import fresh_fit
 from skood.utils._batches import blockwise
 from skood.utils._estimator import SkoodEstimator
@@ -219,7 +220,9 @@ class CertifiedQUAM(UncertaintyMixin, ClassifierMixin, SkoodEstimator):
             check_one_column(self.estimator_)
             self.classes_ = np.asarray(self.estimator_.classes_)
             y = check_target(y, self)
+            self._network_kind = None
             head, samples = self._open(X)
+            self._network_kind = head.network.probed()
             check_consistent_length(samples, y)
             codes = torch.from_numpy(class_codes(y, self.classes_))
             features = torch.cat(
@@ -269,6 +272,8 @@ class CertifiedQUAM(UncertaintyMixin, ClassifierMixin, SkoodEstimator):
         network = make_network(self.estimator_).with_weights(
             device=self.device, one_margin=True
         )
+        if self._network_kind is not None:  # known from the fit
+            network.restore(self._network_kind)
         samples = network.prepare(X)
         if network.head_name is None:
             raise ValueError(
@@ -294,7 +299,7 @@ class CertifiedQUAM(UncertaintyMixin, ClassifierMixin, SkoodEstimator):
         """
         check_is_fitted(self)
         head, samples = self._open(X)
-        weights = to_tensor(self.weights_, head.weights.device)
+        weights = sent_once(self.weights_, head.weights.device)
         parts = [
             torch.softmax(features @ weights.T, 1)
             for features, _ in _passes(head, samples)
@@ -380,7 +385,7 @@ class CertifiedQUAM(UncertaintyMixin, ClassifierMixin, SkoodEstimator):
         head, samples = self._open(X)
         device = head.weights.device
         features, codes, weights, inverse = (
-            to_tensor(array, device)
+            sent_once(array, device)
             for array in (self._features, self._codes, self.weights_, self._inverse)
         )
         posterior = HeadPosterior(features, codes, len(weights), self._precision)

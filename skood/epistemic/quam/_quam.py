@@ -352,37 +352,41 @@ class QUAM(BaseMembers):
 
     def _targets(self, reference):
         """Return the targets of points, int (n_points, n_targets)."""
-        n_classes = reference.shape[1]
+        n_points, n_classes = reference.shape
         if self.likelihood_.kind == "regressor":
-            return np.tile([1, -1], (len(reference), 1))
-        if self.targets == "untargeted":
-            n_starts = self._part("search").n_starts
-            return np.tile(np.arange(n_starts), (len(reference), 1))
-        if self.targets == "all" or self.targets >= n_classes:
-            return np.tile(np.arange(n_classes), (len(reference), 1))
-        order = np.argsort(-reference, axis=1, kind="stable")
-        return order[:, : self.targets]
+            targets = np.array([1, -1])
+        elif self.targets == "untargeted":
+            targets = np.arange(self._part("search").n_starts)
+        elif self.targets == "all" or self.targets >= n_classes:
+            targets = np.arange(n_classes)
+        else:
+            order = np.argsort(-reference, axis=1, kind="stable")
+            return order[:, : self.targets]
+        return np.broadcast_to(targets, (n_points, len(targets)))
 
     def _task(self, targets, reference, tail):
         """Return the `Task` of searches."""
-        network, n_targets = tail.network, targets.shape[1]
+        network = tail.network
 
-        def on_device(array, dtype=network.dtype):
-            return torch.from_numpy(array).to(network.device, dtype)
+        def on_device(array):
+            n_sent = len(array) if array.strides[0] else 1  # 1: the same for all points
+            tensor = torch.from_numpy(array[:n_sent].copy()).to(network.device)
+            return tensor.expand(array.shape)
 
+        def repeated(array):
+            array = on_device(array).to(network.dtype)
+            return array.repeat_interleave(targets.shape[1], 0)
+
+        chosen = on_device(targets).flatten()
         if self.likelihood_.kind == "regressor":
-            reference_fields = self.likelihood_.fields(reference)
-            mean, variance = (
-                np.repeat(each, n_targets) for each in reference_fields.values()
-            )
-            shifts = targets.ravel() * self._part("search").perturbation
-            arrays = map(on_device, (shifts, mean, variance))
-            return Means(*arrays, fixed=self.likelihood_.variance != "network")
-        chosen = on_device(targets.ravel(), torch.int64)
+            mean, variance = self.likelihood_.predictions(reference)
+            variance = np.broadcast_to(variance, mean.shape)
+            shifts = chosen.double() * self._part("search").perturbation
+            fields = shifts.to(network.dtype), repeated(mean), repeated(variance)
+            return Means(*fields, fixed=self.likelihood_.variance != "network")
         if self.targets != "untargeted":
             return Classes(chosen)
-        each = on_device(np.repeat(reference, n_targets, axis=0))
-        return Untargeted(chosen, each, self._seed)
+        return Untargeted(chosen, repeated(reference), self._seed)
 
     # --- uncertainty ---------------------------------------------------------
 

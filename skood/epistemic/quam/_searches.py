@@ -23,6 +23,7 @@ from skood.epistemic.quam._adversarial_search import evaluated_steps, n_attacks,
 from skood.epistemic.quam._local_components import Stored, draw_members
 from skood.epistemic.quam._searched_layers import find_tail, restored_tail
 from skood.nn._outputs import halved
+from skood.utils._array_api import sent_once
 from skood.utils._batches import joined
 from skood.utils._metaestimators import n_rows, take_rows
 from skood.utils._optional import is_instance
@@ -255,7 +256,7 @@ class Searches:
         stored = self.stored(network.device)
         held_out = None
         if self.n_evaluation_samples is not None:
-            indices = torch.from_numpy(quam.evaluation_index_)
+            indices = sent_once(quam.evaluation_index_, network.device)
             held_out = [stored.features[indices], stored.targets[indices]]
             if bounded is not None:
                 held_out.append(quam.evaluation_loss_ + self.options.gamma)
@@ -328,11 +329,16 @@ class Searches:
     def stored(self, device, task=None):
         """Return the training samples of the steps, as `Stored`."""
         quam = self.estimator
-        features = to_tensor(quam.penalty_features_, device)
-        targets = to_tensor(quam.penalty_targets_, device)
+        features, targets, index = (
+            sent_once(array, device)
+            for array in (
+                quam.penalty_features_,
+                quam.penalty_targets_,
+                quam.penalty_index_,
+            )
+        )
         if not targets.dtype.is_floating_point:
             targets = targets.long()
-        index = torch.from_numpy(quam.penalty_index_)
         batches = [(features[indices], targets[indices]) for indices in index]
         return Stored(features, targets, batches, quam.n_samples_fit_, task)
 
