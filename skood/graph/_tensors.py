@@ -83,14 +83,14 @@ class SparseRows:
     @cached_property
     def transposed(self):
         """Transpose of the matrix, in CSR format."""
-        *indices, order = self._find_transpose()
+        starts, columns, order = self._find_transpose()
         values = self.values.index_select(0, order)
-        return torch.sparse_csr_tensor(*indices, values, size=self.shape[::-1])
+        return torch.sparse_csr_tensor(starts, columns, values, size=self.shape[::-1])
 
     def with_values(self, values):
         """Return features with other values at the same positions."""
-        indices = self.matrix.crow_indices(), self.columns
-        matrix = torch.sparse_csr_tensor(*indices, values, size=self.shape)
+        starts = self.matrix.crow_indices()
+        matrix = torch.sparse_csr_tensor(starts, self.columns, values, size=self.shape)
         return SparseRows(matrix, self._find_transpose)
 
     def to_dense(self):

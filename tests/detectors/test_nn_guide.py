@@ -195,7 +195,7 @@ def test_threshold_from_1000_samples():
     detector = NNGuide(head, contamination=0.1).fit(Z)
     indices, _ = drawn_copies(SampleKeys(Z), limit=1000)
     outputs = detector._all_outputs(Z).take(indices)
-    scores = detector._scores(outputs, indices)  # without themselves
+    scores = detector._score_outputs(outputs, indices)  # without themselves
     assert detector.offset_ == pytest.approx(middle_of_gap(scores, 0.1), rel=1e-12)
     # equal, up to rounding, where a sample is not among its own neighbors
     subset = slice(0, None, 10)

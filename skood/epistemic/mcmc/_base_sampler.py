@@ -8,7 +8,7 @@ from numbers import Real
 
 import numpy as np
 import torch
-from sklearn.utils import check_consistent_length, check_random_state
+from sklearn.utils import check_array, check_consistent_length, check_random_state
 
 from skood.epistemic._base_uncertainty import BaseMembers
 from skood.epistemic._likelihood import Block, Categorical, taken
@@ -98,6 +98,8 @@ class BaseSampler(BaseMembers):
         # in float64, so that the result for a sample does not depend on the others
         network = likelihood.open(self.estimator_, self.device, dtype=torch.float64)
         for outputs in member_outputs(network, self.samples_, X, self._network_kind):
+            if likelihood.kind == "classifier":
+                check_array(outputs, input_name="logits", allow_nd=True)
             indices = slice(start, start + outputs.shape[1])
             predictions = likelihood.predictions(outputs)
             yield Block(predictions, reference=taken(reference, indices))
