@@ -31,15 +31,15 @@ class _Product(torch.autograd.Function):
     """Product of constant `SparseRows`, or of their transpose, and a dense matrix."""
 
     @staticmethod
-    def forward(ctx, rows, is_transposed, dense):
-        ctx.rows, ctx.is_transposed = rows, is_transposed
+    def forward(ctx, factor, is_transposed, dense):
+        ctx.factor, ctx.is_transposed = factor, is_transposed
         if ctx.needs_input_grad[2]:  # it is made before the backward pass
-            ctx.needed = rows.transposed
-        return _product(rows.transposed if is_transposed else rows.matrix, dense)
+            ctx.needed = factor.transposed
+        return _product(factor.transposed if is_transposed else factor.matrix, dense)
 
     @staticmethod
     def backward(ctx, gradient):
-        others = ctx.rows, not ctx.is_transposed, gradient.contiguous()
+        others = ctx.factor, not ctx.is_transposed, gradient.contiguous()
         return None, None, _Product.apply(*others)
 
 

@@ -697,8 +697,8 @@ class OutputDetector(BaseDetector):
         features = outputs.features
         if features is None:
             return 8 * 4 * width
-        is_kept = self._sparse == "kept"
-        width += stored_columns(features) if is_kept else features.shape[1]
+        stays_sparse = self._sparse == "kept"
+        width += stored_columns(features) if stays_sparse else features.shape[1]
         # comparing features with all classes needs one column per class
         return 8 * (4 * width + 3 * len(getattr(self, "classes_", ())))
 
