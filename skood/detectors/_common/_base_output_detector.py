@@ -652,8 +652,7 @@ class OutputDetector(BaseDetector):
         needs = self._needs if later is None else self._needs - {"logits"}
         blocks = []
         for block in self._outputs(X, needs):
-            # without the features, which may be copies
-            blocks.append(NetworkOutputs(None, block.logits, block.head))
+            blocks.append(block._replace(features=None))  # which may be copies
         others = concatenate(blocks)
         logits = others.logits if later is None else later
         return NetworkOutputs(features, logits, others.head)
