@@ -133,21 +133,6 @@ def new_samples(estimator, X, *, accept_sparse=False, **options):
     return validate_data(estimator, X, reset=False, **options)
 
 
-@contextmanager
-def clear_errors(X):
-    """Replace errors that libraries raise if `X` does not contain numbers.
-
-    `X` is examined only if the block raises, since pipelines may accept text or dates.
-    """
-    try:
-        yield
-    except (TypeError, ValueError, OverflowError) as error:
-        clear = _clear_error(error, X)
-        if clear is None:
-            raise
-        raise clear from error
-
-
 def _clear_error(error, X):
     """Return the error that replaces one of a library, None if it is clear."""
     match = _MISSING.match(str(error))
@@ -253,7 +238,10 @@ def _holds_numbers(X):
 
 
 def takes_input(method, is_lazy=None, by_blocks=None, *, labels=False):
-    """Decorate a method ``(self, X, ...)``: see `check_input` and `clear_errors`.
+    """Decorate a method ``(self, X, ...)``: see `check_input`.
+
+    Errors that libraries raise if `X` does not contain numbers are replaced; `X` is
+    examined only then, since pipelines may accept text or dates.
 
     A dict is passed on if the owner has a true attribute ``_takes_dict``. Samples for
     which `is_lazy` is true are passed to `by_blocks` instead. With `labels`, a tensor
@@ -264,7 +252,7 @@ def takes_input(method, is_lazy=None, by_blocks=None, *, labels=False):
     def with_input(self, X, *args, **kwargs):
         if is_lazy is not None and type(X) is not np.ndarray and is_lazy(X):
             return by_blocks(self, X, *args, **kwargs)
-        try:  # not `clear_errors`: a context manager takes longer
+        try:  # a context manager would take longer
             if type(X) is not np.ndarray and not (
                 getattr(self, "_takes_dict", False) and isinstance(X, Mapping)
             ):

@@ -24,11 +24,11 @@ from skood.rectifiers import DICE, ReAct
 from skood.rejection import RejectOptionClassifier
 from skood.utils._input import (
     check_input,
-    clear_errors,
     is_as_fitted,
     is_float_matrix,
     named_errors,
     new_samples,
+    takes_input,
 )
 from tests._loops import looped
 
@@ -138,9 +138,12 @@ def test_arrays_pass_unchanged():
 
 
 def test_errors_about_numbers_stay_as_they_are():
+    def method(self, X):
+        raise self
+
     for raised in (ValueError("of skood"), TypeError("of a user"), KeyError("x")):
-        with pytest.raises(type(raised)) as info, clear_errors(X):
-            raise raised
+        with pytest.raises(type(raised)) as info:
+            takes_input(method)(raised, X)
         assert info.value is raised
 
 
@@ -177,13 +180,16 @@ def test_list_of_tensors_is_an_array():
 
 def test_notes_of_an_error_are_preserved():
     huge = np.array([[10**400, 1]], dtype=object)
+
+    def method(self, X):
+        try:
+            check_array(X)
+        except OverflowError as error:
+            error.add_note("This happened in fitting 'a'.")
+            raise
+
     with pytest.raises(ValueError, match="cannot be converted") as raised:
-        with clear_errors(huge):
-            try:
-                check_array(huge)
-            except OverflowError as error:
-                error.add_note("This happened in fitting 'a'.")
-                raise
+        takes_input(method)(None, huge)
     assert raised.value.__notes__ == ["This happened in fitting 'a'."]
 
 
