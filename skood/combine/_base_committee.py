@@ -161,8 +161,8 @@ class BaseCommittee(_BaseComposition, BaseDetector):
                 inner = inner if is_frozen else FrozenEstimator(inner)
                 members = [bind(detector, inner) for detector in detectors]
             for group in network_groups(members):
-                job = map(names.__getitem__, group), map(members.__getitem__, group)
-                calls.append(delayed(_fit_group)(*map(list, job), weights, X, y, fold))
+                jobs = [names[i] for i in group], [members[i] for i in group]
+                calls.append(delayed(_fit_group)(*jobs, weights, X, y, fold))
                 tasks.append((k, group))
                 sizes.append(len(group))
         results = self._in_parallel(

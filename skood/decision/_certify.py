@@ -50,6 +50,9 @@ from skood.utils._warnings import quiet
 # Fraction of ID samples that only set the scales, if all others certify many angles.
 _FOR_SCALES = 0.1
 
+# Number of these angles by default: each is certified with a fraction of delta.
+_N_ANGLES = 16
+
 # Margins of the choice of the angle, for the difference between two samples, in
 # standard deviations: with enough data, for one in 20 per bound, else less.
 _CAUTION = (1.645, 0.8, 0.0)
@@ -510,7 +513,7 @@ def certify_nested(rules, bounds, samples, certificate, solver, rng):
         fractions = (_FOR_SCALES, 0.0)
         first, second = map(Problem, samples.split(fractions, rng))
         second.set_scales(*first.scales)
-        thetas = grid_of_angles(solver.angles, certificate.n_angles)
+        thetas = grid_of_angles(solver.angles, solver.n_angles or _N_ANGLES)
         demand = _demand(method, delta, len(thetas), *rates)
     else:
         fractions = (certificate.split, certificate.split)

@@ -32,11 +32,12 @@ class Solver(BaseOptions):
         "quadrant": [0, pi/2], so that both scores count against acceptance. "full":
         [-pi, pi), so that a score may be used reversed, with a warning.
 
-    n_angles : int, default=360
+    n_angles : int, default=None
         Number of angles of "grid", which "bnb" also evaluates where a better rule is
         possible. Both ends of a quadrant are included, so that two scores are never
         worse than either of them alone (if all are finite). With "full" it is rounded
-        up to a multiple of 4.
+        up to a multiple of 4. None: 360, and 16 for a :class:`Certificate` with "ltt",
+        which certifies each angle with ``delta / n_angles``.
 
     tol : float, default=1e-5
         Gap of the objective at which "bnb" stops.
@@ -67,7 +68,7 @@ class Solver(BaseOptions):
     _parameter_constraints: dict = {
         "method": [StrOptions({"bnb", "exact", "grid"})],
         "angles": [StrOptions({"quadrant", "full"})],
-        "n_angles": [Interval(Integral, 2, None, closed="left")],
+        "n_angles": [Interval(Integral, 2, None, closed="left"), None],
         "tol": [Number(Real, 0, None, closed="left")],
         "randomize": ["boolean"],
         "infeasible": [StrOptions({"raise", "nearest"})],
@@ -78,7 +79,7 @@ class Solver(BaseOptions):
         method="bnb",
         *,
         angles="quadrant",
-        n_angles=360,
+        n_angles=None,
         tol=1e-5,
         randomize=False,
         infeasible="raise",
@@ -170,8 +171,8 @@ class Certificate(BaseOptions):
           the others certify them in their order ("path" in the notes of
           :func:`certify`).
         - "ltt": the same guarantee. All samples certify thresholds at each of
-          `n_angles` angles (learn then test), except for a tenth of the ID samples,
-          which set the scales of the scores.
+          the `n_angles` angles of a :class:`Solver` (learn then test), except for a
+          tenth of the ID samples, which set the scales of the scores.
         - "expectation": the TPR and the FPR are within their bounds on average over
           the draw of the given samples, by conformal order statistics. About half of
           all draws break a bound. `delta` is not used.
@@ -205,10 +206,6 @@ class Certificate(BaseOptions):
         with one score, a bounded selective risk and the coverage as the objective. Or a
         mask, True for the samples that choose: these may be from other distributions,
         since only the others certify.
-
-    n_angles : int, default=16
-        Number of angles of "ltt". More angles come closer to the best one, but each is
-        certified with ``delta / n_angles``.
 
     ood_prior : float or tuple (low, high), default=None
         For rules with a prior, such as BoundedPrecisionRecall: the fraction of OOD
@@ -270,7 +267,6 @@ class Certificate(BaseOptions):
         "n_candidates": [Interval(Integral, 1, None, closed="left")],
         "sampling": [StrOptions({"separate", "mixture"})],
         "split": [Interval(Real, 0, 1, closed="neither"), "array-like", None],
-        "n_angles": [Interval(Integral, 2, None, closed="left")],
         "ood_prior": [Real, tuple, None],
         "max_loss": [Interval(Real, 0, None, closed="neither"), None],
         "shift": [Shift, None],
@@ -290,7 +286,6 @@ class Certificate(BaseOptions):
         n_candidates=1,
         sampling="separate",
         split=None,
-        n_angles=16,
         ood_prior=None,
         max_loss=None,
         shift=None,
@@ -304,7 +299,6 @@ class Certificate(BaseOptions):
         self.n_candidates = n_candidates
         self.sampling = sampling
         self.split = split
-        self.n_angles = n_angles
         self.ood_prior = ood_prior
         self.max_loss = max_loss
         self.shift = shift

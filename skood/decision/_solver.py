@@ -42,6 +42,9 @@ from skood.utils._warnings import warn
 # Gap at which any rule within the bounds will do.
 _ANY = 1e300
 
+# Angles of a grid by default.
+N_ANGLES = 360
+
 # Accuracy of the least violation: less than a sample in a billion.
 _ACCURACY = 1e-9
 
@@ -214,7 +217,8 @@ def _best_point(problem, rule, solver, infeasible):
     tol, randomize = solver.tol, solver.randomize
     goal = Goal.of(rule, problem, whole=not randomize)
     turns = (0,) if solver.angles == "quadrant" else (-2, -1, 0, 1)
-    thetas, method = grid_of_angles(solver.angles, solver.n_angles), solver.method
+    thetas = grid_of_angles(solver.angles, solver.n_angles or N_ANGLES)
+    method = solver.method
     if not problem.double:
         thetas, method = np.zeros(1), "grid"
     optimize: Callable[..., Any]

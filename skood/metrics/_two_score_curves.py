@@ -12,7 +12,7 @@ import numpy as np
 from skood.decision import CostBased, OperatingPoint, Solver
 from skood.decision._calibration_sample import Goal, Problem, better
 from skood.decision._operating_point import precision_at
-from skood.decision._solver import grid_of_angles
+from skood.decision._solver import N_ANGLES, grid_of_angles
 from skood.metrics._selective_risk import reject_scores
 from skood.utils._param_validation import Number, StrOptions, validate_params
 from skood.utils._ties import GUARD, ends_of_ties
@@ -570,7 +570,7 @@ def _ratio(a, b):
 def _angles_to_try(problem, solver):
     """Return the grid of angles, or angle 0 if there is only one score."""
     solver = Solver._checked(Solver("grid", n_angles=91) if solver is None else solver)
-    thetas = grid_of_angles(solver.angles, solver.n_angles)
+    thetas = grid_of_angles(solver.angles, solver.n_angles or N_ANGLES)
     return thetas if problem.double else np.zeros(1)
 
 

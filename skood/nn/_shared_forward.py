@@ -12,7 +12,7 @@ import threading
 from contextlib import contextmanager, nullcontext, suppress
 from functools import cached_property
 from itertools import chain
-from operator import attrgetter, itemgetter
+from operator import attrgetter
 from types import NoneType
 from typing import Any, NamedTuple
 
@@ -104,15 +104,15 @@ def network_groups(detectors):
     """
     groups: list[tuple[list[int], set[int]]] = []
     for i, detector in enumerate(detectors):
-        networks = set(map(id, map(attrgetter("network"), _uses(detector))))
-        indices, rest = [i], []
+        indices, networks = [i], {id(use.network) for use in _uses(detector)}
+        rest = []
         for group in groups:
             if networks.isdisjoint(group[1]):
                 rest.append(group)
             else:
                 indices, networks = sorted(group[0] + indices), networks | group[1]
         groups = [*rest, (indices, networks)]
-    return sorted(map(itemgetter(0), groups))
+    return sorted(indices for indices, _ in groups)
 
 
 class _Memory:

@@ -96,8 +96,8 @@ def solve_arguments(*arrays, **options):
 
 
 def certify_arguments(*arrays, **options):
-    """Arguments of certify and certify_path, likewise; n_angles are those of "ltt"."""
-    names = {"solver", "angles", *(_LABELS & set(options))} & set(options)
+    """Arguments of certify and certify_path, likewise."""
+    names = {"solver", "angles", "n_angles", *(_LABELS & set(options))} & set(options)
     arguments = solve_arguments(*arrays, **{name: options.pop(name) for name in names})
     if not names - _LABELS:
         del arguments["solver"]

@@ -160,6 +160,19 @@ def test_many_angles_by_brute_force(monkeypatch, infinite):
     assert 3 < n_certified
 
 
+def test_default_angles_of_ltt():
+    """16, not the 360 of `solve`: each is certified with ``delta / 16``."""
+    rng = np.random.default_rng(0)
+    a, b, a_ood, b_ood = rng.normal([[0], [0], [2], [1]], size=(4, 300))
+    arguments = BoundedTPRFPR(0.5, 0.5), a, b, (a > 0).astype(float), a_ood, b_ood
+    options = {"guarantee": "ltt", "random_state": 0}
+    point = certified(*arguments, **options)
+    assert point.certificate.n_candidates == 16
+    assert point == certified(*arguments, **options, n_angles=16)
+    steps = point.theta / (math.pi / 2 / 15)
+    assert steps == pytest.approx(round(steps), abs=1e-9)
+
+
 # ---- which counts are requested
 
 

@@ -151,7 +151,7 @@ def test_prior_that_is_no_interval(prior):
             {"split": 1.0},
             "'split' parameter of Certificate must be a float in the range",
         ),
-        ({"n_angles": 1}, "'n_angles' parameter of Certificate must be an int"),
+        ({"n_angles": 1}, "'n_angles' parameter of Solver must be an int"),
         ({"ood_prior": "0.1"}, "'ood_prior' parameter of Certificate must be"),
         ({"solver": "best"}, "'method' parameter of Solver must be a str among"),
         ({"angles": "all"}, "'angles' parameter of Solver must be a str among"),
