@@ -5,6 +5,7 @@
 
 from functools import partial
 from numbers import Integral
+from weakref import WeakKeyDictionary
 
 import numpy as np
 from sklearn.utils import check_random_state
@@ -17,6 +18,9 @@ from skood.utils._atomic_fit import fresh_fit
 from skood.utils._param_validation import Interval, fit_context
 from skood.utils._progress import progress
 from skood.utils._torch import row_chunks
+
+# Networks for few samples, by the fitted likelihood; files do not contain them.
+_OPENED: WeakKeyDictionary = WeakKeyDictionary()
 
 
 class MCDropout(BaseMembers):
@@ -223,7 +227,9 @@ class MCDropout(BaseMembers):
         return self._blocks(X, "a")
 
     def _blocks(self, X, setting=None):
-        networks = self._networks(self._seed)
+        networks = _OPENED.pop(self.likelihood_, None)  # for this thread alone
+        if not (networks and networks.is_of(self.estimator_, self.device, self._seed)):
+            networks = self._networks(self._seed)
         samples = networks.prepare(X)
         reference = self._reference(X) if (setting or self._setting()) == "b" else None
         n_outputs = len(getattr(self, "classes_", [])) or 2
@@ -246,3 +252,5 @@ class MCDropout(BaseMembers):
                     combined(partial(np.concatenate, axis=1), predictions),
                     reference=taken(reference, block),
                 )
+        if networks.is_small:
+            _OPENED[self.likelihood_] = networks

@@ -5,6 +5,7 @@
 
 import copy
 from contextlib import ExitStack, contextmanager, nullcontext
+from itertools import chain
 
 import numpy as np
 import torch
@@ -162,6 +163,40 @@ def copied(module):
     """Return a copy of a module whose weights may require a gradient."""
     with torch.inference_mode(False), torch.no_grad():
         return copy.deepcopy(module)
+
+
+def is_copy(copied, original):
+    """Return whether a copied module still equals the original, except for its mode.
+
+    The copy is on the CPU; its modules may have their own ``forward``. Attributes that
+    cannot be compared are not equal, or raise.
+    """
+    if type(copied) is not type(original) or original is None:
+        return copied is original
+    state, tensors, modules = _contents(original)
+    copied_state, copied_tensors, copied_modules = _contents(copied)
+    if "forward" not in state:
+        copied_state.pop("forward", None)
+    return (
+        copied_state == state
+        and all(map(_equal, copied_tensors, tensors))
+        and all(map(is_copy, copied_modules, modules))
+    )
+
+
+def _contents(module):
+    """Return the attributes of a module with names of others, tensors, and modules."""
+    state = {**vars(module), "training": False}
+    parts = [state[name] for name in ("_parameters", "_buffers", "_modules")]
+    state["_parameters"], state["_buffers"], state["_modules"] = map(list, parts)
+    return state, chain(*(part.values() for part in parts[:2])), parts[2].values()
+
+
+def _equal(a, b):
+    """Return whether two tensors, or None, are equal; `a` is on the CPU."""
+    if a is None or b is None or a.dtype != b.dtype or a.shape != b.shape:
+        return a is b
+    return np.array_equal(a.detach().numpy(), b.detach().cpu().numpy())
 
 
 def embeddings(module):

@@ -9,6 +9,7 @@ from abc import abstractmethod
 from dataclasses import dataclass
 from functools import partial
 from itertools import zip_longest
+from typing import Any
 
 import numpy as np
 import torch
@@ -39,6 +40,9 @@ class ThinnedModule:
     A mask depends on `seed`, the number of the thinned network, and the number of the
     call of dropout in a forward pass. Raises a ValueError without active dropout.
     """
+
+    # Whether they take little memory, and can be stored for the next call.
+    is_small: Any = False
 
     def __init__(self, module, estimator, seed):
         self._seed = seed
@@ -126,15 +130,29 @@ class ThinnedNetwork(ThinnedModule):
 
     def __init__(self, network, estimator, seed):
         self._network = network
-        self.prepare = network.prepare
         self._dropped: list = []
         self._kept = None  # the logits, if they are computed before the last dropout
-        self._shapes: list | None = None  # of the masks, in the order of the calls
+        self._shapes: Any = None  # a list of those of masks, in the order of the calls
+        self._shapes_are_new = False  # found since the last call of `prepare`
         self._prefix = _Prefix()
         self._reuses: bool | None = None
-        self._members: torch.Tensor | None = None  # of the samples, if not the same
-        self._n_members = 1
+        self._n_copied = (0, 0)  # numbers of samples and members
+        self._members: torch.Tensor | None = None  # of the copies, if not the same
         super().__init__(network.module, estimator, seed)
+
+    def is_of(self, estimator, device, seed):
+        """Return whether these still are the networks of a fitted estimator."""
+        return self._seed == seed and self._network.is_of(estimator, device)
+
+    @property
+    def is_small(self):
+        """Whether all batches were run as copies, on the CPU."""
+        return self._reuses is None and self._network.device.type == "cpu"
+
+    def prepare(self, X):
+        """Validate samples, and apply the pipeline steps before the network."""
+        self._shapes_are_new = False
+        return self._network.prepare(X)
 
     # --- masks ---------------------------------------------------------------
 
@@ -149,18 +167,26 @@ class ThinnedNetwork(ThinnedModule):
             return x
         if self._shapes[call : call + 1] != [(name, shape)]:
             raise ValueError(_masks_differ(name))
-        mask = self._mask(call, shape, module.p, x.device)
-        if self._members is not None:
-            masks = [mask]
-            for member in range(1, self._n_members):
-                self._member = member
-                masks.append(self._mask(call, shape, module.p, x.device))
-            self._member, mask = 0, torch.cat(masks)[self._members]
+        if self._members is None:
+            mask = self._mask(call, shape, module.p, x.device)
+        else:
+            mask = self._all_masks(call, shape, module.p, x.device)[self._members]
         new = dropped(x, mask, module)
         return x.copy_(new) if module.inplace else new
 
+    def _all_masks(self, call, *options):
+        """Return the masks of all networks in this call, one below the other."""
+        masks, (_, n_members) = self._masks.get(call), self._n_copied
+        if masks is None or len(masks) != n_members:
+            masks = []
+            for self._member in range(n_members):
+                masks.append(self._mask(call, *options))
+            masks = self._masks[call] = torch.cat(masks)
+        return masks
+
     def _try(self, batch):
         """Record the shapes of the masks, which must not depend on the batch."""
+        self._masks, self._shapes, self._shapes_are_new = {}, None, True
         attempts = []
         for inputs in (batch[:1].repeat_interleave(2, 0), batch[:1]):
             self._dropped, self._calls, self._kept = [], 0, None
@@ -199,14 +225,22 @@ class ThinnedNetwork(ThinnedModule):
         with self._prefix.started(anew):
             return self._network.logits(batch)
 
-    def _of_copies(self, copies, n_samples, n_members):
-        """Return the logits of copies of samples, by the network of each."""
-        members = torch.arange(len(copies), device=copies.device) // n_samples
-        self._members, self._n_members = members.clamp_(max=n_members - 1), n_members
+    def _of_copies(self, batch, n_members):
+        """Return the logits (n_members, n, n_classes) of a batch, run as copies."""
+        n_samples, n_copies = len(batch), len(batch) * n_members
+        if self._n_copied != (n_samples, n_members):
+            self._n_copied = n_samples, n_members
+            copies = torch.arange(max(n_copies, _MIN_SAMPLES), device=batch.device)
+            copies.clamp_(max=n_copies - 1)
+            self._copies = copies // n_samples, copies % n_samples
+        self._members, indices = self._copies
         try:
-            return self._logits(copies, 0)
+            logits = self._logits(batch[indices], 0)
         finally:
             self._members = None
+        if self._calls < len(self._shapes) and not self._shapes_are_new:
+            raise ValueError("Earlier samples passed more dropout modules.")
+        return logits[:n_copies].unflatten(0, (n_members, n_samples))
 
     def log_proba(self, samples, n_members, bar=None):
         """Return log-probabilities (n_members, n_rows, n_classes) of networks.
@@ -224,15 +258,21 @@ class ThinnedNetwork(ThinnedModule):
         """Return the float64 logits of a batch by each network."""
         n_samples = len(samples)
         with torch.inference_mode(False), torch.no_grad(), plain_attention():
-            batch = padded(self._network.batch(samples))
-            if self._shapes is None:
-                self._try(batch)
+            batch = self._network.batch(samples)
             n_copies, most = n_samples * n_members, _MAX_NUMBERS // batch[0].numel()
-            if n_copies <= min(_MAX_COPIES, max(_MIN_SAMPLES, most)):
-                copies = torch.cat([batch[:n_samples]] * n_members)
-                logits = self._of_copies(padded(copies), n_samples, n_members)
-                logits = logits[:n_copies].unflatten(0, (n_members, n_samples))
+            is_small = n_copies <= min(_MAX_COPIES, max(_MIN_SAMPLES, most))
+            if self._shapes is None or not (is_small or self._shapes_are_new):
+                self._try(batch)
+            if is_small:
+                try:
+                    logits = self._of_copies(batch, n_members)
+                except ValueError:
+                    if self._shapes_are_new:
+                        raise
+                    self._try(batch)  # the shapes were of earlier samples
+                    logits = self._of_copies(batch, n_members)
             else:
+                batch = padded(batch)
                 if self._reuses is None:
                     self._reuses = self._can_replay(batch[:2])
                 passes = (self._logits(batch, k, anew=k == 0) for k in range(n_members))

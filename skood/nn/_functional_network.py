@@ -7,8 +7,9 @@ import os
 import sys
 import threading
 from collections.abc import Callable
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from functools import partial
+from typing import Any
 
 import numpy as np
 import torch
@@ -23,12 +24,13 @@ from skood.nn._borrowed_module import (
     check_first_axis,
     check_network_input,
     copied,
+    is_copy,
     log_probabilities,
     to_batch,
 )
 from skood.nn._forward_hooks import Watcher, primary_tensor
 from skood.utils._locks import ForkSafeLock
-from skood.utils._metaestimators import take_rows, unwrapped
+from skood.utils._metaestimators import take_rows, unwrap, unwrapped
 from skood.utils._torch import parameter_dtype, resolve_device, row_chunks, to_tensor
 
 # Number of samples on which the probabilities of a scikit-learn model are compared with
@@ -60,6 +62,7 @@ class _FunctionalModule:
     ``head_name``, the ``torch.nn.Linear`` of the output, None if there is none.
     """
 
+    _model: Any  # the fitted estimator, without wrappers and steps of a pipeline
     head_name: str | None = None
     is_margin = False
     _probed = _keeps_logits = False
@@ -81,6 +84,17 @@ class _FunctionalModule:
             parameter.grad = None
         self.module = module.to(device=self.device, dtype=dtype)
         self.dtype = parameter_dtype(self.module)
+
+    def is_of(self, estimator, device):
+        """Return whether it is a copy of the network of a fitted estimator as it is."""
+        model, _ = unwrap(estimator)
+        with suppress(Exception):  # what cannot be compared is copied again
+            return (
+                model is self._model
+                and resolve_device(device) == self.device
+                and is_copy(self.module, model.module_)
+            )
+        return False
 
     def probed(self):
         """Return what `prepare` has found, as plain values for `restore`."""
@@ -166,6 +180,7 @@ class FunctionalNetwork(_FunctionalModule):
 
     def __init__(self, network, *, device="auto", one_margin=False, **options):
         self._network, self._core = network, network.core
+        self._model = self._core.estimator
         self._to_batch = getattr(self._core, "to_batch", None)
         self.classes = np.asarray(network.estimator.classes_)
         super().__init__(self._core.copied_module(one_margin), device, **options)

@@ -3,6 +3,10 @@
 # Authors: The skood developers
 # SPDX-License-Identifier: BSD-3-Clause
 
+import copy
+import pickle
+from concurrent.futures import ThreadPoolExecutor
+
 import numpy as np
 import pytest
 import torch
@@ -341,6 +345,104 @@ def test_few_samples_are_padded_by_the_last(n_samples):
     assert _thinned.padded(batch) is batch
 
 
+def _in_place(net):
+    with torch.no_grad():
+        net[0].weight *= 2
+
+
+def _by_data(net):
+    net[0].bias.data += 1
+
+
+def _by_numpy(net):
+    net[3].weight.detach().numpy()[:] *= 2
+
+
+def _loaded(net):
+    state = {name: 1.5 * tensor for name, tensor in net.state_dict().items()}
+    net.load_state_dict(state)
+
+
+def _new_weights(net):
+    net[0].weight.data = net[0].weight.data.flip(0)
+
+
+def _new_layer(net):
+    net[1] = nn.Tanh()
+
+
+def _new_probability(net):
+    net[2].p = 0.9
+
+
+def _new_hook(net):
+    net[0].register_forward_hook(lambda layer, args, output: output + 1)
+
+
+def _in_double(net):
+    net.double()
+
+
+def _new_statistics(net):
+    net[4].running_mean[0] += 1
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        _in_place,
+        _by_data,
+        _by_numpy,
+        _loaded,
+        _new_weights,
+        _new_layer,
+        _new_probability,
+        _new_hook,
+        _in_double,
+        _new_statistics,
+    ],
+)
+def test_changes_of_the_network_change_the_next_prediction(change):
+    """The networks of the call before are used only while they are the same."""
+    layers = nn.Linear(4, 6), nn.ReLU(), nn.Dropout(0.5), nn.Linear(6, 3)
+    net = _module(*layers, nn.BatchNorm1d(3)).train()
+    X = np.random.default_rng(0).normal(size=(2, 4))
+    clf = MCDropout(pretrained(net), n_samples=8, random_state=0).fit(X, [0, 1])
+    before = clf.predict_members(X)
+    pickled = pickle.dumps(clf)
+    opened = _dropout._OPENED[clf.likelihood_]
+    assert_array_equal(clf.predict_members(X), before)
+    assert _dropout._OPENED[clf.likelihood_] is opened
+    assert len(pickle.dumps(clf)) == len(pickled)
+    change(net)
+    after = clf.predict_members(X)
+    fresh = copy.copy(clf)
+    fresh.likelihood_ = clone(clf.likelihood_)
+    assert_array_equal(after, fresh.predict_members(X))
+    assert np.abs(after - before).max() > (1e-9 if change is _in_double else 1e-2)
+    clf.set_params(random_state=1).fit(X, [0, 1])
+    assert np.abs(clf.predict_members(X) - after).max() > 1e-2
+
+
+def test_threads_and_numbers_of_samples_share_no_masks():
+    layers = nn.Linear(4, 6), nn.ReLU(), nn.Dropout(0.5), nn.Linear(6, 3)
+    X = np.random.default_rng(0).normal(size=(40, 4))
+    clf = MCDropout(pretrained(_module(*layers)), n_samples=8, random_state=0)
+    clf.fit(X, [0, 1, 2, 1] * 10)
+    parts = [X[i : i + 1 + i % 3] for i in range(30)]
+    expected = []
+    for part in parts:
+        _dropout._OPENED.clear()
+        expected.append(clf.predict_members(part))
+    with ThreadPoolExecutor(4) as pool:
+        for members, same in zip(
+            pool.map(clf.predict_members, parts), expected, strict=True
+        ):
+            assert_array_equal(members, same)
+    few = clf.set_params(n_samples=5).predict_members(parts[0])
+    assert_array_equal(few, expected[0][:5])
+
+
 class Exporting(nn.Module):
     """Hands memory over to NumPy, which can be done once only."""
 
@@ -515,6 +617,9 @@ def test_masks_that_depend_on_the_values_raise(data):
     clf = MCDropout(pretrained(Fickle()), n_samples=2, random_state=0).fit(X, y)
     X = -np.abs(X)
     assert clf.predict_members(X).shape == (2, 70, 3)
+    few = clf.predict_members(X[:1])
+    assert clf.predict_members(-X[:1]).shape == (2, 1, 3)  # a second mask
+    assert_array_equal(clf.predict_members(X[:1]), few)
     X[50] = 1.0
     with pytest.raises(ValueError, match=r"'drop' changes its shape.*with the samples"):
         clf.predict_members(X)
