@@ -205,14 +205,7 @@ class NNGuide(OutputDetector):
         return weighted(np.concatenate(scores), copy_weights)
 
     def _score_outputs(self, outputs, omit=None):
-        return self._compare(outputs, *map(outputs.asarray, self._bank()), omit=omit)
-
-    def _bank(self):
-        return (self.bank_,)
-
-    def _compare(self, outputs, *banks, omit=None):
-        (bank,) = banks
-        xp = outputs.xp
+        bank, xp = outputs.asarray(self.bank_), outputs.xp
         features = unit_rows(like_bank(outputs.features, bank))
         queries = array_namespace(features).astype(features, bank.dtype, copy=False)
         tile_nearest = []
@@ -223,10 +216,7 @@ class NNGuide(OutputDetector):
                 top_k_of_many(products, min(self.n_neighbors, products.shape[1]))
             )
         count = min(self.n_neighbors, bank.shape[0] - (omit is not None))
-        nearest = (
-            tile_nearest[0]
-            if len(tile_nearest) == 1
-            else xp.concat(tile_nearest, axis=1)
-        )
-        guidance = row_sums(as_double(top_k(nearest, count))) / count
+        if len(tile_nearest) > 1:
+            tile_nearest = [xp.concat(tile_nearest, axis=1)]
+        guidance = row_sums(as_double(top_k(tile_nearest[0], count))) / count
         return log_sum_exp(outputs.logits) * guidance

@@ -204,16 +204,10 @@ class Relation(OutputDetector):
         return weighted(np.concatenate(scores), copy_weights)
 
     def _score_outputs(self, outputs, omit=None):
-        return self._compare(outputs, *map(outputs.asarray, self._bank()), omit=omit)
-
-    def _bank(self):
-        if self._bank_weight is None:
-            return self.bank_, self.bank_proba_
-        return self.bank_, self.bank_proba_, self._bank_weight
-
-    def _compare(self, outputs, *banks, omit=None):
-        bank, bank_proba, *weights = banks
-        xp = outputs.xp
+        bank, bank_proba = map(outputs.asarray, (self.bank_, self.bank_proba_))
+        weight, xp = self._bank_weight, outputs.xp
+        if weight is not None:
+            weight = outputs.asarray(weight)
         features = unit_rows(like_bank(outputs.features, bank))
         queries = array_namespace(features).astype(features, bank.dtype, copy=False)
         proba = xp.astype(_probabilities(outputs.logits), bank.dtype, copy=False)
@@ -221,11 +215,11 @@ class Relation(OutputDetector):
         for tile in bank_tiles(outputs.n_samples, bank, _TILE_BYTES):
             relations = inner_products(queries, bank[tile])
             relations *= proba @ bank_proba[tile].T
-            if not weights:
+            if weight is None:
                 leave_out(relations, omit, tile, 0.0)
             counted = xp.astype(relations > self.threshold, relations.dtype)
-            if weights:
-                counted *= weights[0][tile]
+            if weight is not None:
+                counted *= weight[tile]
                 _reduce(counted, omit, tile, outputs, self._bank_weight)
             if self.power != 1.0:
                 relations = relations.clip(0.0) ** self.power
@@ -233,7 +227,7 @@ class Relation(OutputDetector):
         if omit is None:
             return total
         # rescaled to the number of relations of a new sample
-        if not weights:
+        if weight is None:
             n_bank = bank.shape[0]
             return total * outputs.asarray(n_bank / (n_bank - (omit >= 0)))
         whole = self._bank_weight.sum()
