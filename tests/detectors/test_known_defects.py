@@ -184,7 +184,7 @@ def test_neighbors_are_sought_among_all_samples(algorithm):
 
 
 @pytest.mark.parametrize(
-    "detector", [one for one in LEARN if hasattr(one, "max_samples")], ids=_name
+    "detector", [d for d in LEARN if hasattr(d, "max_samples")], ids=_name
 )
 def test_banks_hold_all_samples(detector):
     """Two classes in order: the second is in no first thousand of rows."""

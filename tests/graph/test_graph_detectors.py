@@ -199,9 +199,9 @@ def test_an_empty_view_elsewhere(gnn):
 @pytest.mark.parametrize(
     "detector",
     [
-        one
-        for one in network_detectors(epsilon=0.0, temperature=2.0)
-        if not hasattr(one, "layer")  # a node has no matrix of features
+        detector
+        for detector in network_detectors(epsilon=0.0, temperature=2.0)
+        if not hasattr(detector, "layer")  # a node has no matrix of features
     ],
     ids=_name,
 )

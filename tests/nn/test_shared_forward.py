@@ -367,8 +367,8 @@ def test_what_plans_leave_to_score_samples():
     assert not is_direct([energy, other]) and not is_direct([energy], other)
     assert not is_direct([energy, Doubled(clf).fit(X)])
     assert not is_direct([energy, make_pipeline(Energy(clf)).fit(X)])
-    for one in network_detectors(clf, layer="conv2"):
-        assert not is_direct([energy, one.fit(X, clf.predict(X))])
+    for detector in network_detectors(clf, layer="conv2"):
+        assert not is_direct([energy, detector.fit(X, clf.predict(X))])
     assert not is_direct([KNN().fit(X.reshape(len(X), -1))])
     plan = NetworkPlan(clf, [energy])
     assert plan.direct(NEW[:3].tolist()) is None

@@ -220,14 +220,11 @@ class CertifiedQUAM(UncertaintyMixin, ClassifierMixin, SkoodEstimator):
             check_one_column(self.estimator_)
             self.classes_ = np.asarray(self.estimator_.classes_)
             y = check_target(y, self)
-            self._network_kind = None
             head, samples = self._open(X)
             self._network_kind = head.network.probed()
             check_consistent_length(samples, y)
             codes = torch.from_numpy(class_codes(y, self.classes_))
-            features = torch.cat(
-                [features_of_batch for features_of_batch, _ in _passes(head, samples)]
-            )
+            features = torch.cat([block for block, _ in _passes(head, samples)])
             self._fit_head(head, features, codes.long().to(features.device))
         return self
 
@@ -267,13 +264,13 @@ class CertifiedQUAM(UncertaintyMixin, ClassifierMixin, SkoodEstimator):
         self._inverse = to_numpy(inverse)
         self._features, self._codes = to_numpy(features), to_numpy(codes)
 
-    def _open(self, X):
-        """Return the head of the network, and prepared samples."""
+    def _open(self, X, kind=None):
+        """Return the head of the network, of the kind in the fit, and samples."""
         network = make_network(self.estimator_).with_weights(
             device=self.device, one_margin=True
         )
-        if self._network_kind is not None:  # known from the fit
-            network.restore(self._network_kind)
+        if kind is not None:
+            network.restore(kind)
         samples = network.prepare(X)
         if network.head_name is None:
             raise ValueError(
@@ -298,13 +295,11 @@ class CertifiedQUAM(UncertaintyMixin, ClassifierMixin, SkoodEstimator):
             Probabilities in the order of ``classes_``.
         """
         check_is_fitted(self)
-        head, samples = self._open(X)
+        head, samples = self._open(X, self._network_kind)
         weights = sent_once(self.weights_, head.weights.device)
-        parts = [
-            torch.softmax(features @ weights.T, 1)
-            for features, _ in _passes(head, samples)
-        ]
-        return to_numpy(torch.cat(parts))
+        blocks = (features for features, _ in _passes(head, samples))
+        proba = [torch.softmax(features @ weights.T, 1) for features in blocks]
+        return to_numpy(torch.cat(proba))
 
     def predict(self, X):
         """Return the most probable class.
@@ -382,7 +377,7 @@ class CertifiedQUAM(UncertaintyMixin, ClassifierMixin, SkoodEstimator):
     def _bounds(self, X, all_classes):
         """Return bounds of all classes, and the probabilities of the model."""
         check_is_fitted(self)
-        head, samples = self._open(X)
+        head, samples = self._open(X, self._network_kind)
         device = head.weights.device
         features, codes, weights, inverse = (
             sent_once(array, device)
