@@ -33,6 +33,9 @@ _MIN_SAMPLES = 32
 # more, to run what they have in common once saves more.
 _MAX_COPIES, _MAX_NUMBERS = 4096, 2**16
 
+# Weights and masks that may be stored for the next call.
+_STORED_BYTES = 2**24
+
 
 class ThinnedModule:
     """Copy of a network whose dropout modules run ``_drop(name, module, x)`` instead.
@@ -48,7 +51,7 @@ class ThinnedModule:
         self._seed = seed
         self._member = 0
         self._calls = 0
-        self._masks: dict = {}  # on a GPU
+        self._masks: dict = {}  # that are stored
         layers = {
             name: layer
             for name, layer in module.named_modules()
@@ -132,7 +135,7 @@ class ThinnedNetwork(ThinnedModule):
         self._network = network
         self._dropped: list = []
         self._kept = None  # the logits, if they are computed before the last dropout
-        self._shapes: Any = None  # a list of those of masks, in the order of the calls
+        self._shapes: Any = None  # names and shapes of the masks, in order of the calls
         self._shapes_are_new = False  # found since the last call of `prepare`
         self._prefix = _Prefix()
         self._reuses: bool | None = None
@@ -146,8 +149,11 @@ class ThinnedNetwork(ThinnedModule):
 
     @property
     def is_small(self):
-        """Whether all batches were run as copies, on the CPU."""
-        return self._reuses is None and self._network.device.type == "cpu"
+        """Whether all batches were run as copies, on the CPU, in little memory."""
+        if self._reuses is not None or self._network.device.type != "cpu":
+            return False
+        stored = *self._network.module.parameters(), *self._masks.values()
+        return sum(tensor.nbytes for tensor in stored) <= _STORED_BYTES
 
     def prepare(self, X):
         """Validate samples, and apply the pipeline steps before the network."""

@@ -13,7 +13,6 @@ from typing import Any
 
 import numpy as np
 import torch
-from sklearn.pipeline import Pipeline
 from sklearn.utils import check_array
 from sklearn.utils.validation import check_is_fitted, validate_data
 from torch import nn
@@ -30,7 +29,7 @@ from skood.nn._borrowed_module import (
 )
 from skood.nn._forward_hooks import Watcher, primary_tensor
 from skood.utils._locks import ForkSafeLock
-from skood.utils._metaestimators import take_rows, unwrap, unwrapped
+from skood.utils._metaestimators import take_rows, unwrap
 from skood.utils._torch import parameter_dtype, resolve_device, row_chunks, to_tensor
 
 # Number of samples on which the probabilities of a scikit-learn model are compared with
@@ -277,10 +276,7 @@ class FunctionalRegressor(_FunctionalModule):
     _probed_names = "head_name", "_n_outputs"
 
     def __init__(self, estimator, n_outputs, *, device="auto", **options):
-        model, self._steps = unwrapped(estimator), []
-        while isinstance(model, Pipeline):
-            self._steps += [step for _, step in model.steps[:-1]]
-            model = unwrapped(model.steps[-1][1])
+        self._estimator, (model, _) = estimator, unwrap(estimator)
         check_is_fitted(model)
         self._model, self._n_outputs = model, n_outputs
         skorch = getattr(sys.modules.get("skorch.net"), "NeuralNet", ())
@@ -297,9 +293,7 @@ class FunctionalRegressor(_FunctionalModule):
 
     def prepare(self, X):
         """Validate samples and apply the pipeline steps before the network."""
-        for step in self._steps:
-            if step is not None and step != "passthrough":
-                X = step.transform(X)
+        _, X = unwrap(self._estimator, X)
         if self._to_batch is not None:
             samples = self._check_input(X)
         else:

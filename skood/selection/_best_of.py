@@ -3,7 +3,6 @@
 # Authors: The skood developers
 # SPDX-License-Identifier: BSD-3-Clause
 
-from itertools import repeat
 from numbers import Real
 
 import numpy as np
@@ -291,7 +290,8 @@ class BestOf(SkoodEstimator):
         columns: tuple[list, list] = ([], [])
         for block, of in zip((calibration, scores), columns, strict=True):
             p = (1.0 + ranks.counts(block)) / (len(reference) + 1.0)
-            of += [*map(_statistic, combiners, repeat(p)), *block.T]
+            of += [_statistic(combiner, p) for combiner in combiners]
+            of += list(block.T)
         names = [*_distinct(combiners, names), *names]
         return names, np.stack(columns[0], axis=1), np.stack(columns[1], axis=1)
 

@@ -5,7 +5,6 @@
 
 from dataclasses import dataclass, replace
 from numbers import Integral, Real
-from operator import attrgetter
 from typing import Any
 
 import numpy as np
@@ -486,7 +485,7 @@ class SplitRanks:
     def of(cls, held_out, is_cross):
         """Calibrate on the scores of each split, (n_held_out, n_detectors)."""
         calibrations = list(map(Calibration.of, held_out))
-        ranked = map(attrgetter("scores"), calibrations)
+        ranked = [calibration.scores for calibration in calibrations]
         return cls(calibrations, list(map(_spread, ranked)), is_cross)
 
     @property

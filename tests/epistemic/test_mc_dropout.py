@@ -25,7 +25,7 @@ from torch.nn import functional
 from skood.base import UncertaintyDetector
 from skood.epistemic import MCDropout
 from skood.epistemic import _mc_dropout as _dropout
-from skood.nn import TorchClassifier, pretrained
+from skood.nn import TorchClassifier, TorchRegressor, pretrained
 from skood.nn import _dropout_masks as _thinned
 from skood.nn._make_network import make_network
 from tests.epistemic._naive import naive_uncertainty
@@ -422,6 +422,33 @@ def test_changes_of_the_network_change_the_next_prediction(change):
     assert np.abs(after - before).max() > (1e-9 if change is _in_double else 1e-2)
     clf.set_params(random_state=1).fit(X, [0, 1])
     assert np.abs(clf.predict_members(X) - after).max() > 1e-2
+
+
+@pytest.mark.parametrize("network", [TorchClassifier, TorchRegressor])
+def test_changes_of_earlier_steps_change_the_next_prediction(network):
+    X = np.random.default_rng(0).normal(size=(60, 4))
+    y = (X[:, 0] > 0).astype(float)
+    network = network(module_params={"dropout": 0.3}, max_epochs=2, random_state=0)
+    pipeline = make_pipeline(StandardScaler(), network).fit(X, y)
+    clf = MCDropout(FrozenEstimator(pipeline), n_samples=4, random_state=0).fit(X, y)
+    before = clf.predict_members(X[:2])
+    pipeline.steps[0] = ("scale", StandardScaler().fit(5 * X + 1))
+    after = clf.predict_members(X[:2])
+    _dropout._OPENED.clear()
+    assert_array_equal(after, clf.predict_members(X[:2]))
+    assert np.abs(after - before).max() > 1e-2
+
+
+def test_large_networks_are_not_stored(monkeypatch):
+    layers = nn.Linear(4, 60), nn.ReLU(), nn.Dropout(0.5), nn.Linear(60, 3)
+    X = np.random.default_rng(0).normal(size=(2, 4))
+    clf = MCDropout(pretrained(_module(*layers)), n_samples=8, random_state=0)
+    clf.fit(X, [0, 1])
+    n_bytes = 4 * (5 * 60 + 61 * 3) + 8 * 60  # of weights, and of masks
+    for most, is_stored in ((n_bytes - 1, False), (n_bytes, True)):
+        monkeypatch.setattr(_thinned, "_STORED_BYTES", most)
+        clf.predict_members(X)
+        assert (clf.likelihood_ in _dropout._OPENED) == is_stored
 
 
 def test_threads_and_numbers_of_samples_share_no_masks():
