@@ -171,7 +171,7 @@ class NECO(OutputDetector):
                 f"samples than n_samples = {int(count)}, or other ones."
             )
         self.mean_ = mean
-        self.scale_ = np.where(self._varies, np.sqrt(variance), 1.0)
+        self.scale_ = np.sqrt(np.where(self._varies, variance, 1.0))
 
     def _correlation(self):
         """Return the covariance of the standardized training features."""

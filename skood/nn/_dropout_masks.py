@@ -132,7 +132,7 @@ class ThinnedNetwork(ThinnedModule):
     """
 
     def __init__(self, network, estimator, seed):
-        self._network = network
+        self._network, self._estimator = network, unwrapped(estimator)
         self._dropped: list = []
         self._kept = None  # the logits, if they are computed before the last dropout
         self._shapes: Any = None  # names and shapes of the masks, in order of the calls
@@ -145,7 +145,8 @@ class ThinnedNetwork(ThinnedModule):
 
     def is_of(self, estimator, device, seed):
         """Return whether these still are the networks of a fitted estimator."""
-        return self._seed == seed and self._network.is_of(estimator, device)
+        is_same = unwrapped(estimator) is self._estimator and seed == self._seed
+        return is_same and self._network.is_of(estimator, device)
 
     @property
     def is_small(self):
