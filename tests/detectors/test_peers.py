@@ -222,8 +222,9 @@ def test_pytorch_ood_mahalanobis_is_negative_for_few_samples(peer):
     Z, queries = 30 * rng.normal(size=(30, 64)), 30 * rng.normal(size=(100, 64))
     theirs = _peer_mahalanobis(peer, Z, y, queries)
     assert theirs.max() > 0  # a score above that of a class mean
+    covariance = EmpiricalCovariance(assume_centered=True)  # the default shrinks
     with pytest.warns(UserWarning, match="rank 27 of 64"):
-        ours = Mahalanobis().fit(Z, y).score_samples(queries)
+        ours = Mahalanobis(covariance=covariance).fit(Z, y).score_samples(queries)
     means = np.stack([Z[y == k].mean(axis=0) for k in range(3)])
     precision = np.linalg.pinv(np.cov((Z - means[y]).T, ddof=0), hermitian=True)
     gaps = queries[:, None] - means
