@@ -434,7 +434,8 @@ def test_changes_of_earlier_steps_change_the_next_prediction(network):
     other = Pipeline([("scale", StandardScaler().fit(9 * X - 1)), pipeline.steps[1]])
     predictions = [clf.predict_members(X[:2])]
     pipeline.steps[0] = ("scale", StandardScaler().fit(5 * X + 1))
-    for clf.estimator_ in (clf.estimator_, FrozenEstimator(other)):
+    for estimator in (clf.estimator_, FrozenEstimator(other)):
+        clf.estimator_ = estimator
         predictions.append(clf.predict_members(X[:2]))
         _dropout._OPENED.clear()
         assert_array_equal(predictions[-1], clf.predict_members(X[:2]))
