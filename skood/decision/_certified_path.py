@@ -348,7 +348,7 @@ def by_answers(first, theta, scales):
     for start in _MIXTURE_STARTS:
         at = min(np.searchsorted(accepted, start), lam.size - 1)
         weights[at] += 1 / len(_MIXTURE_STARTS)
-    counts = [first.counts(theta, lam, scales)[0]]
+    counts = [first.counts(theta, lam[weights > 0], scales)[0]]
     return Path(list(zip(repeat(theta), lam.tolist(), repeat(scales))), counts), weights
 
 

@@ -491,6 +491,7 @@ def _rule_certificate(bounds, point, problem, demand, certificate):
         problem.size_ood,
         n_candidates=demand.n_angles,
         n_certified=1,
+        weight_max=None if problem.weight is None else certificate.shift.weight_max,
     )
 
 

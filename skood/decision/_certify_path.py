@@ -24,6 +24,7 @@ from skood.decision._path_certificates import (
     certified,
     check_attainable,
     check_path_losses,
+    described,
 )
 from skood.decision._scored_samples import checked_samples
 from skood.decision._statements import TestedSamples, text_of
@@ -213,12 +214,14 @@ def certify_path(
         raise NotCertifiableError(
             f"The {'first' if first == 0 else 'starting'} rule of the path is not "
             f"certified: {text_of(tested.tests[worst])} has a p-value of "
-            f"{pvalues[first, worst]:.3g}, which is above delta={delta:g}{several}."
+            f"{pvalues[first, worst]:.3g}, which is above delta={delta:g}{several}.",
+            factor=math.nan,
         )
-    counts = *samples.sizes, len(candidates), len(passed), (), (), pvalues
-    about = RuleCertificate(delta, (), *counts)
+    about = described(samples, unlabeled, certificate.shift)
+    about |= {"n_candidates": len(candidates), "n_certified": len(passed)}
+    of_path = RuleCertificate(delta, (), **about, path_pvalues=pvalues)
     last = max(passed)
-    return certified(rule, tested, candidates[last], passed[last], about)
+    return certified(rule, tested, candidates[last], passed[last], of_path)
 
 
 def _check_order(samples):

@@ -145,7 +145,8 @@ def certify_statements(rule, bounds, samples, unlabeled, certificate, solver, rn
         samples, groups, pooled, skipped = without_small(samples, *options)
     first, second = samples.split(split, rng, together=together)
     if not first.sizes[0]:
-        raise NotCertifiableError("All samples that choose candidates are OOD.")
+        text = "All samples that choose candidates are OOD."
+        raise NotCertifiableError(text, factor=math.nan)
     new: tuple = (None, None)
     if unlabeled is not None:
         new = unlabeled.split(split, rng)
@@ -155,7 +156,7 @@ def certify_statements(rule, bounds, samples, unlabeled, certificate, solver, rn
     how = two_valued, certificate, samples, unlabeled
     tests = statement_tests(rule, bounds, (groups, sources), *how)
     check_attainable(tests)
-    about = _about(second, new[1], certificate.shift, pooled, skipped)
+    about = described(second, new[1], certificate.shift, pooled, skipped)
     if not tests:
         with quiet():
             point = search_problem(rule, Problem(first), solver)
@@ -183,6 +184,8 @@ def certify_statements(rule, bounds, samples, unlabeled, certificate, solver, rn
     stakes_of = partial(_stakes, chosen, tested.sizes, candidates, delta, follows)
     passed, failed = sequence(tested, candidates, stakes_of, delta, weights=weights)
     if not passed:
+        if by_order:  # no other candidate is ever a start
+            path = path._replace(candidates=[candidates[k] for k in failed])
         raise _refusal(rule, sizes, tested, path, delta, weights, failed)
     last = max(passed)
     about |= {"n_candidates": len(candidates), "n_certified": len(passed)}
@@ -212,7 +215,7 @@ def _stakes(chosen, sizes, candidates, delta, follows, k):
     ]
 
 
-def _about(second, unlabeled, shift, pooled, skipped):
+def described(second, unlabeled, shift, pooled=(), skipped=()):
     """Return fields of the certificate: the certifying samples and their shift."""
     n_id, n_ood = second.sizes
     return {
@@ -296,8 +299,8 @@ def _refusal(rule, sizes, tested, path, delta, weights, failed):
             f"safest rule, which is above {fraction}delta={delta:g}"
         )
     n_id, n_ood, n_new = sizes
-    most = _MANY / max(sizes)
-    factor = planned = factor_needed(tests, path.counts, n, delta, most)
+    options = delta * max(weights), _MANY / max(sizes)
+    factor = planned = factor_needed(tests, path.counts, n, *options)
     if failed:
         thresholds: dict = {}
         for theta, lam, scales in path.candidates:
@@ -306,7 +309,7 @@ def _refusal(rule, sizes, tested, path, delta, weights, failed):
             tested.counts(theta, np.array(lam), scales)[0]
             for (theta, scales), lam in thresholds.items()
         ]
-        factor = factor_needed(tests, counts, n, delta, most)
+        factor = factor_needed(tests, counts, n, *options)
     if factor == 1 or (factor is None and planned is not None):
         factor = math.nan
     needed: tuple = (None, None, factor)

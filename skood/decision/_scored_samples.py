@@ -320,7 +320,7 @@ class ScoredSamples:
         """
         if window is None:
             return self
-        latest = [indices[-window:] for indices in self.indices]
+        latest = [indices[::-1][:window] for indices in self.indices]
         return self.take(np.sort(np.concatenate(latest)))
 
     def project(self, theta, scales):
@@ -477,8 +477,9 @@ def checked_samples(rule, samples, certificate=None, unlabeled=None):
             f"samples must be ScoredSamples, got {type(samples).__name__}: write "
             "ScoredSamples.from_arrays(risk_id, ood_id, loss_id, risk_ood, ood_ood)."
         )
-    check_pair(samples.risk, samples.ood, ("risk", "ood"), False)
-    check_nonnegative(samples.loss, "loss")
+    risk, ood = check_pair(samples.risk, samples.ood, ("risk", "ood"), False)
+    loss = check_nonnegative(samples.loss, "loss")
+    samples = replace(samples, risk=risk, ood=ood, loss=loss)
     n_id, n_ood = samples.sizes
     if certificate is not None and certificate.sampling == "mixture":
         labels = {"groups": samples.group, "sources": samples.source}

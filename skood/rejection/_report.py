@@ -193,7 +193,7 @@ class RejectionReport:
                 axes.figure.set_layout_engine("constrained")
             losses = "risk", "error"
             risks = [cell[3] for cell in cells if cell[0].startswith(losses)]
-            is_large = np.nanmax(risks, initial=0.0) > 1
+            is_large = np.any(np.array(risks) > 1)
             risk_axes = axes.twiny() if is_large else axes
             handles, labels = {}, []
             for y, (rate, group, source, (value, *ends)) in enumerate(cells):

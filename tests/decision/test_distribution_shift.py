@@ -913,3 +913,40 @@ def test_bootstrap_of_class_priors_by_maximum_likelihood():
     assert missed <= binom.ppf(0.999, 12, 0.2)
     with pytest.raises(ValueError, match="'confidence_level' parameter of class_prior"):
         class_prior(proba, np.ones(3) / 3, confidence_level=1.0)
+
+
+@pytest.mark.parametrize("kind", ["weights", "expectation", "tv", "unlabeled"])
+def test_certificates_describe_the_shift(kind):
+    """Also certificates of a path, and on average, whose assumptions follow from it."""
+    rng = np.random.default_rng(0)
+    risk, risk_ood = rng.normal(size=2000), rng.normal(3, 1, size=2000)
+    weights = {} if kind in ("tv", "unlabeled") else {"weight_id": np.ones(2000)}
+    scores = risk, None, np.zeros(2000), risk_ood, None
+    samples, rule = samples_of(*scores, **weights), BoundedAbstention(0.5)
+    path, options = [{"theta": 0.0, "lam": 2.0}], {}
+    certificate = Certificate(shift=Shift(weight_max=2))
+    if kind == "expectation":
+        certificate.set_params(method=kind)
+        point = certify(rule, samples, certificate)
+    else:
+        if kind == "tv":
+            certificate = Certificate(shift=Shift(tv=0.1))
+        elif kind == "unlabeled":
+            rule, certificate = BoundedPrecisionRecall(0.7, 0.5), None
+            options = {"unlabeled": (np.append(risk, risk_ood[:500]), None)}
+        else:
+            options = {"stakes": 0.4}
+        point = certify_path(rule, path, samples, certificate, **options)
+    about = point.certificate
+    assert about.weight_max == (2.0 if weights else None)
+    assert about.tv == (0.1 if kind == "tv" else 0.0)
+    assert about.n_unlabeled == (2500 if kind == "unlabeled" else 0)
+    text = {"tv": "distance of 0.1", "unlabeled": "The unlabeled samples are"}
+    assert text.get(kind, "Weights are a fixed function") in about.assumptions
+
+
+def test_a_refused_path_does_not_exclude_more_samples():
+    samples = samples_of(np.arange(30.0), None, np.zeros(30), None, None)
+    path = [{"theta": 0.0, "lam": 26.5}]  # 27 of 30 at a bound of 0.8
+    with pytest.raises(NotCertifiableError, match="More samples may suffice"):
+        certify_path(BoundedAbstention(0.8), path, samples)

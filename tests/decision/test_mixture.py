@@ -589,6 +589,23 @@ def test_losses_above_the_largest():
         certify(BoundedErrorRate(0.2), samples, MIXTURE)
 
 
+def test_no_number_suffices_if_the_first_answers_are_wrong():
+    """The least scores are of OOD samples; accepting more would be certified."""
+    rng = np.random.default_rng(0)
+    is_ood = rng.random(400) < 0.2
+    risk = rng.random(400) - 2 * is_ood
+    samples = ScoredSamples(risk, None, np.zeros(400), is_ood)
+    with pytest.raises(NotCertifiableError, match="No number of samples suff") as error:
+        certify(BoundedErrorRate(0.4), samples, MIXTURE, random_state=0)
+    assert error.value.factor is None
+
+
+def test_samples_that_choose_may_be_ood_by_chance():
+    samples = ScoredSamples(np.arange(12.0), None, np.zeros(12), np.arange(12) < 9)
+    with pytest.raises(NotCertifiableError, match="More samples may suffice"):
+        certify(BoundedErrorRate(0.9), samples, MIXTURE, random_state=1)
+
+
 def test_too_few_samples_name_how_many():
     samples = _answers(np.random.default_rng(0), 60)
     with pytest.raises(NotCertifiableError) as error:

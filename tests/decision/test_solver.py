@@ -4,6 +4,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
 
 import math
+import warnings
 
 import numpy as np
 import pytest
@@ -21,6 +22,7 @@ from skood.rejection import (
     Linear,
     ScoredSamples,
     Solver,
+    TwoThresholds,
     certify,
     solve,
 )
@@ -562,3 +564,25 @@ def test_mask_of_something_else_than_samples():
     split = Certificate(split=np.array([True, False]))
     with pytest.raises(TypeError, match="samples must be ScoredSamples, got tuple"):
         certify(BoundedTPRFPR(0.5, 0.5), ([0.0], None), split)
+
+
+@pytest.mark.parametrize("dtype", [bool, np.uint8, np.float32])
+def test_samples_of_other_types(dtype):
+    """The fields of `ScoredSamples` may be of any numbers."""
+    rng = np.random.default_rng(0)
+    risk, ood = rng.integers(0, 2 if dtype is bool else 9, (2, 90)).astype(dtype)
+    is_ood, loss = rng.random(90) < 0.4, rng.random(90) < 0.3
+    for rule in (CostBased(), BoundedTPRFPR(0.5, 0.9), TwoThresholds(0.3, 0.3)):
+        points = []
+        for kind in (dtype, float):
+            fields = risk.astype(kind), ood.astype(kind), loss.astype(kind), is_ood
+            with warnings.catch_warnings():
+                warnings.simplefilter("error")
+                points.append(solve(rule, ScoredSamples(*fields)))
+        assert points[0] == points[1]
+
+
+@pytest.mark.parametrize(("window", "expected"), [(0, []), (2, [1, 2, 3, 4])])
+def test_latest_samples_of_each_kind(window, expected):
+    samples = ScoredSamples(range(5), None, np.zeros(5), np.arange(5) % 2 == 1)
+    assert samples.latest(window).risk.tolist() == expected

@@ -5,6 +5,7 @@
 
 import json
 import math
+import warnings
 from dataclasses import replace
 
 import numpy as np
@@ -503,6 +504,9 @@ def test_plot_without_intervals_and_with_large_risks():
     assert ax.figure.axes == [ax]
     names = [label.get_text() for label in ax.get_yticklabels()]
     assert names == ["tpr", "coverage", "risk"]  # others are undefined
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        report_of([0, 0], [0, 1], [0, 0]).plot()  # nothing is accepted: no risk
     plt.close("all")
 
 
