@@ -290,31 +290,38 @@ class MonitorPanel(FittedMonitor):
                 f"The classes {sorted(unknown, key=str)} had no calibration samples. "
                 "Fit the panel on samples of all classes."
             )
-        after = {}
+        after, samples = {}, {}
         for k, (name, monitor) in enumerate(monitors.items()):
             at = np.flatnonzero(predicted == name)
             if len(at):
                 scores = monitor._scores(take_rows(X, at))
-                of_class, progress = monitor._advance(scores, self.n_seen_ + 1 + at)
-                after[name] = progress
+                samples[name] = scores, self.n_seen_ + 1 + at
+                of_class, after[name] = monitor._advance(*samples[name])
                 moved = np.searchsorted(at, np.arange(n), side="right")
                 path[:, k] = np.r_[now[k], of_class][moved]
         with kept_state(self):
+            self._find_alarm(path, samples)
             for name, progress in after.items():
                 monitors[name].progress_ = progress
-            self._find_alarm(path)
             self.n_seen_ = self.n_seen_ + n
         return path
 
-    def _find_alarm(self, path):
-        """Store the first sample at which the mean of martingales reaches 1 / alpha."""
+    def _find_alarm(self, path, samples):
+        """Store the first sample at which the mean of martingales reaches 1 / alpha.
+
+        `samples` are scores and numbers of new samples by class.
+        """
         mean = np.logaddexp.reduce(path, axis=1) - np.log(path.shape[1])
         if self._alarm_of_classes[0] is not None or mean.max() < -np.log(self.alpha):
             return
         at = int((mean >= -np.log(self.alpha)).argmax())
         name, monitor = list(self.named_monitors_.items())[int(path[at].argmax())]
-        direction, shape, start = monitor.leader_
-        alarm = Alarm(self.n_seen_ + at + 1, start, direction, shape, float(mean[at]))
+        row = self.n_seen_ + at + 1
+        scores, numbers = samples.get(name, np.empty((2, 0)))
+        n_until = np.searchsorted(numbers, row, side="right")
+        _, progress = monitor._advance(scores[:n_until], numbers[:n_until])
+        direction, shape, start = progress.capital.leader(monitor.bettors_)
+        alarm = Alarm(row, start, direction, shape, float(mean[at]))
         self._alarm_of_classes = (alarm, name)
 
     def _first_alarm(self):

@@ -5,6 +5,7 @@
 
 import pickle
 from copy import copy
+from dataclasses import replace
 
 import numpy as np
 import pandas as pd
@@ -151,6 +152,25 @@ def test_classes():
     assert panel.culprits_ == [1]
     assert 585 < panel.alarm_.start < 615  # counted in the stream of all classes
     assert panel.n_seen_ == 900
+
+
+def test_the_alarm_of_classes_is_as_of_its_sample_not_of_the_batch():
+    """A later change in the same batch moved `start` behind the alarm."""
+    template = ExchangeabilityMonitor(
+        lambda X: X[:, 0], alternative="any", random_state=0
+    )
+    panel = MonitorPanel(template, by=lambda X: X[:, 1].astype(int)).fit(
+        _by_class(300, 0)
+    )
+    later = _by_class(900, 2) + [4.0, 0.0]
+    stream = np.vstack([_by_class(100, 1, moved=1), later])
+    twin = copy(panel)
+    panel.update(stream)
+    alarm = panel.alarm_
+    twin.update(stream[: alarm.row])
+    assert alarm.start <= alarm.row <= 100
+    assert alarm.direction == "ood"
+    assert twin.alarm_ == replace(alarm, log_evidence=twin.alarm_.log_evidence)
 
 
 def test_a_failed_update_changes_no_monitor():
