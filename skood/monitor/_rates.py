@@ -765,7 +765,7 @@ class Stage:
 
 def _waiting(pending, ids):
     """Return numbers of samples as a list, or raise if one is not waited for."""
-    ids = np.asarray(to_numpy(ids)).tolist()
+    ids = np.ravel(to_numpy(ids)).tolist()
     if len(set(ids)) < len(ids):
         raise ValueError(f"ids must differ, got {ids!r:.80}.")
     for i in ids:

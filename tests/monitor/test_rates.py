@@ -431,6 +431,8 @@ def test_errors():
         _risk().update_values([0, 1], included=[1])
     monitor = RateMonitor(Accepting(), "fpr", 0.5)
     monitor.update(_stream(10)[0])
+    with pytest.raises(ValueError, match=r"y must have the shape \(1,\)"):
+        monitor.add_labels(1, "a")
     with pytest.raises(ValueError, match="ids must differ"):
         monitor.add_labels([1, 1], [0, 0])
     with pytest.raises(ValueError, match=r"y must have the shape \(2,\)"):
