@@ -87,7 +87,7 @@ def check_labels(y, name="y", *, where=slice(None)):
     try:
         y = column(y, warn=True)
     except ValueError as error:
-        if np.ndim(y) != 2:
+        if _as_table(y) is None:
             raise
         raise ValueError(
             f"{error} There must be one label per sample: fit one classifier or "

@@ -436,6 +436,8 @@ def test_classes_of_several_kinds(estimator):
 def test_ragged_labels():
     with pytest.raises(ValueError, match="same number of labels for each sample"):
         check_label_columns([[1], [1, 2]])
+    with pytest.raises(ValueError, match="got from 1 to 2"):
+        check_labels([[1], [1, 2]])
 
 
 @pytest.mark.parametrize("dtype", ["i1", "i8", ">i4", "u1", "u8", "?", "U3"])
