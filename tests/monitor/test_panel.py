@@ -162,7 +162,7 @@ def test_the_alarm_of_classes_is_as_of_its_sample_not_of_the_batch():
     panel = MonitorPanel(template, by=lambda X: X[:, 1].astype(int)).fit(
         _by_class(300, 0)
     )
-    later = _by_class(900, 2) + [4.0, 0.0]
+    later = _by_class(900, 2) + np.array([4.0, 0.0])
     stream = np.vstack([_by_class(100, 1, moved=1), later])
     twin = copy(panel)
     panel.update(stream)
