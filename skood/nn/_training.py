@@ -405,9 +405,13 @@ def state_to_numpy(net):
 def load_state(net, state):
     """Restore, in place, a state from `state_to_numpy`."""
     state = _map(torch.tensor, np.ndarray, state)
-    net.module_.load_state_dict(state["module"])
+    module, weights = net.module_, state["module"]
+    for name, tensor in (*module.named_parameters(), *module.named_buffers()):
+        if name in weights and tensor.dtype != torch.bfloat16:  # stored as float32
+            tensor.data = tensor.data.to(weights[name].dtype)
+    module.load_state_dict(weights)
     net.optimizer_.load_state_dict(state["optimizer"])
-    net.module_.eval()
+    module.eval()
 
 
 def restore_net(config, state, device, kind=TrainingNet):

@@ -39,6 +39,7 @@ from skood.epistemic.laplace._laplace import (
 )
 from skood.nn import pretrained
 from skood.nn._make_network import make_network
+from skood.utils import _array_api
 from tests.nn._conv_net import conv_classifier, fully_convolutional, images
 
 
@@ -310,6 +311,19 @@ def test_draws_in_pieces_equal_draws_at_once(data, hessian, monkeypatch):
     monkeypatch.setattr(_laplace, "_STORED_BYTES", 7 * 8 * 15 - 1)
     assert_allclose(clf.predict_members(X), expected, rtol=1e-12)
     assert sizes == 3 * [3, 3, 1]
+
+
+def test_only_the_last_draws_are_stored(data):
+    """Else a search for the best precision fills the memory."""
+    X, y = data
+    clf = Laplace(LogisticRegression(), n_samples=7, random_state=0).fit(X, y)
+    expected = [clf.set_params(n_samples=n).predict_members(X) for n in (7, 8, 9)]
+    array = clf._arrays["eigenvalues"]
+    stored = [copy for source, copy in _array_api._COPIES.values() if source() is array]
+    assert [len(copy) for copy in stored] == [1]
+    (draws,) = stored[0].values()
+    assert sum(len(part) for part in draws) == 9
+    assert_array_equal(clf.set_params(n_samples=7).predict_members(X), expected[0])
 
 
 def test_list_of_layers_is_copied(data):

@@ -200,6 +200,19 @@ def test_pickle_from_a_device_that_is_not_here(iris, quick, monkeypatch):
     assert_array_equal(other.predict_logits(iris[0]), clf.predict_logits(iris[0]))
 
 
+@pytest.mark.parametrize("dtypes", [("float32", "float64"), ("float64", "float32")])
+def test_copies_do_not_depend_on_the_default_dtype(dtypes, iris, quick):
+    fitted, copying = (getattr(torch, name) for name in dtypes)
+    try:
+        torch.set_default_dtype(fitted)
+        clf = quick.fit(*iris)
+        expected = clf.predict_logits(iris[0])
+        torch.set_default_dtype(copying)
+        assert_array_equal(by_pickle(clf).predict_logits(iris[0]), expected)
+    finally:
+        torch.set_default_dtype(torch.float32)
+
+
 def test_clone_and_pickle_before_fit(quick):
     assert by_pickle(quick).get_params() == quick.get_params()
     clf = TorchClassifier(Linear, module_params={"a": [1]})

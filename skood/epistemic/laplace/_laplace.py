@@ -481,8 +481,13 @@ class Laplace(BaseMembers):
         draws, n_bytes = partial(self._draws, of), 8 * of.numel() * self.n_samples
         if n_bytes <= _DRAW_BYTES:  # stored for the next call
             key = of.device, self._seed, self.n_samples, self.prior_precision_
-            array = self._arrays["eigenvalues"]
-            draws = partial(copy_of, array, key, lambda: [*self._draws(of)])
+            stored = copy_of(self._arrays["eigenvalues"], "draws", dict)
+            parts = stored.get(key)
+            if parts is None:
+                parts = [*draws()]
+                stored.clear()  # of another number, or precision
+                stored[key] = parts
+            draws = partial(iter, parts)
         elif n_bytes <= _STORED_BYTES:
             draws = partial(iter, [*draws()])  # else they are drawn for each block
         is_wide = self._form in _WIDE
