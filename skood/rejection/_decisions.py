@@ -440,7 +440,8 @@ class Decisions(SkoodEstimator):
         else:
             used = np.ones(len(y), dtype=bool)
         checked: list = []
-        for labels, name in ((groups, "groups"), (sources, "ood_source")):
+        pairs = (groups, "groups", ~is_ood), (sources, "ood_source", is_ood)
+        for labels, name, needed in pairs:
             if labels is None:
                 checked.append(None)
                 continue
@@ -451,6 +452,11 @@ class Decisions(SkoodEstimator):
                     f"{used.size} samples."
                 )
             checked.append(labels[used])
+            if any(x is None or x != x for x in checked[-1][needed].tolist()):
+                raise ValueError(
+                    f"{name} contains missing labels; leave these samples out, or give "
+                    "them a label of their own."
+                )
         within = getattr(getattr(self, "_calibration", None), "within", None)
         if groups is None and within == "predicted_class":
             checked[0] = np.asarray(predicted)

@@ -457,8 +457,8 @@ def _risk(loss, weight, possible, confidence_level):
 
 
 def _names(labels):
-    """Return the distinct labels in their order."""
-    return np.unique(labels.tolist()).tolist() if len(labels) else []
+    """Return the distinct labels in their order, numbers first."""
+    return sorted(set(labels.tolist()), key=lambda name: (isinstance(name, str), name))
 
 
 def _rates_of_labels(accepted, is_ood, labels, level, weight, risk):

@@ -249,6 +249,27 @@ def test_report_of_groups_has_simultaneous_intervals():
     assert_allclose(report.gaps["tpr"], (most - least, low, high))
 
 
+def test_report_of_groups_of_several_types():
+    """Labels that are numbers and strings are not converted; none is missing."""
+    names = np.array([10, "a", 2, None], dtype=object)
+    codes = np.where(Y_NEW >= 0, np.arange(len(Y_NEW)) % 3, 3)
+    report = CLF.with_rule(None, X_FIT, Y_FIT, guarantee=None).report(
+        X_NEW, Y_NEW, groups=names[codes]
+    )
+    counts = np.bincount(codes)
+    assert {name: row["n_id"] for name, row in report.groups.items()} == {
+        2: counts[2],
+        10: counts[0],
+        "a": counts[1],
+    }
+    for missing in (None, np.nan):
+        names[0] = missing
+        with pytest.raises(ValueError, match="groups contains missing labels"):
+            CLF.report(X_NEW, Y_NEW, groups=names[codes])
+        with pytest.raises(ValueError, match="ood_source contains missing labels"):
+            CLF.report(X_NEW, Y_NEW, groups=SITE_NEW, ood_source=names[3 - codes])
+
+
 def test_shown_beside_what_is_certified():
     report = CLF.report(X_NEW, Y_NEW, groups=SITE_NEW)
     lines = str(report).splitlines()
