@@ -311,7 +311,7 @@ def _check_labels(y, path):
     counts = y.value_counts()
     if len(counts) < 2:
         raise ValueError(
-            f"All rows of {name} have the class {y.iloc[0]!r}; a classifier needs two "
+            f"All rows of {name} have the class {y.iloc[0]}; a classifier needs two "
             "classes or more."
         )
     if len(counts) > len(y) / 2:

@@ -232,3 +232,32 @@ def test_errors():
         column_contributions(pipe, twice)
     with pytest.raises(ValueError, match="feature"):
         column_contributions(pipe, [[1.0, 2.0, 3.0]])
+
+
+@pytest.mark.parametrize(
+    "columns",
+    [["income", "age"], [0, 3], [True, False, False, True], slice(0, 1), [-2]],
+    ids=str,
+)
+def test_columns_of_a_reordered_table(columns):
+    """As ColumnTransformer: by the names in the fit, if the transformer has them."""
+    X = FRAME.drop(columns="city")
+    table = ColumnTransformer([("s", StandardScaler(), columns)], remainder="drop")
+    pipeline = make_pipeline(table, Mahalanobis()).fit(X)
+    expected = column_contributions(pipeline, X)
+    other = X[X.columns[::-1]].assign(more=0.0)
+    result = column_contributions(pipeline, other[["more", *X.columns[::-1]]])
+    order = [result.columns.tolist().index(name) for name in expected.columns]
+    for key in ("columns", "contributions", "references", "observed"):
+        assert_array_equal(result[key].T[order], expected[key].T)
+
+
+def test_columns_of_nested_tables():
+    """The second table selects by names that the first has given, with its prefix."""
+    first = ColumnTransformer([("kept", "passthrough", ["debt", "age"])])
+    second = ColumnTransformer([("s", StandardScaler(), ["kept__age"])])
+    pipeline = make_pipeline(
+        first.set_output(transform="pandas"), second, Mahalanobis()
+    )
+    result = column_contributions(pipeline.fit(FRAME), FRAME)
+    assert result.columns.tolist() == ["age"]
