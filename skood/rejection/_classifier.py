@@ -340,7 +340,8 @@ class RejectOptionClassifier(ClassifierMixin, SelectivePredictor):
         table = unwrapped(self.estimator)
         if isinstance(table, ScoreTable):
             fraction = self.calibration if self.rule is not None else "same"
-            table._check(self._make_parts(), data.y, fraction)
+            given = Parts(self.estimator, self.risk_detector, self.ood_detector)
+            table._check(table._filled(given), data.y, fraction)
         classes = np.unique(data.y)
         self.reject_label_ = self.reject_label
         if self.reject_label == "auto":  # of the kind of the classes
@@ -355,9 +356,11 @@ class RejectOptionClassifier(ClassifierMixin, SelectivePredictor):
             cause = f"decision={self.decision!r} with loss={self.loss!r}"
             cause = cause if decides else "risk_detector='loss'"
             remedy = "decision='estimator'" if decides else "another risk_detector"
+            if not isinstance(table, ScoreTable):
+                remedy = f"CalibratedClassifierCV({name}()), or {remedy}"
             raise ValueError(
                 f"{cause} is a function of probabilities, but {name} has no "
-                f"predict_proba. Use CalibratedClassifierCV({name}()), or {remedy}."
+                f"predict_proba. Use {remedy}."
             )
         self._table = (
             None if plain and not decides else self._tabulated(classes, decides)

@@ -270,6 +270,19 @@ def test_detector_of_a_column(name, answers):
     X, y = answers
     with pytest.raises(ValueError, match=f"{name}=KNN.*Leave one of them out"):
         _fit(X, y, **{name: KNN()})
+    with pytest.raises(ValueError, match="risk_detector='loss', but the score is"):
+        _fit(X, y, risk_detector="loss")
+
+
+def test_a_loss_matrix_needs_no_probabilities(answers):
+    X, y = answers
+    loss = np.array([[0, 1], [3, 0]])
+    with pytest.raises(ValueError, match="no predict_proba. Use decision='estimator'."):
+        _fit(X, y, loss=loss)
+    clf = _fit(X, y, loss=loss, decision="estimator")
+    accepted = (clf.predict(X) != -1) & (y >= 0)
+    losses = loss[y[accepted], 1]
+    assert clf.report(X, y).risk.value == pytest.approx(losses.mean())
 
 
 def test_table_is_not_listed():
