@@ -10,6 +10,7 @@ from numbers import Real
 import numpy as np
 from sklearn.utils import check_random_state
 
+from skood.decision._base_rule import as_requested
 from skood.decision._certified_path import RuleCertificate, sequence
 from skood.decision._distribution_shift import (
     check_guarantee,
@@ -196,6 +197,11 @@ def certify_path(
     tested = TestedSamples(
         statement_tests(rule, bounds, labels, *how), samples, unlabeled
     )
+    if not tested.tests:
+        raise ValueError(
+            f"{as_requested(rule)} has no bound that a path could break: nothing is "
+            "certified. Bound a rate, or the cost by CostBased(cost_max=...)."
+        )
     check_attainable(tested.tests)
     of_tests = _stakes_of(tested.tests, stakes, tested.sizes)
     passed, failed = sequence(

@@ -28,6 +28,7 @@ from skood.rejection import (
     BoundedTPRFPR,
     CostBased,
     Linear,
+    LinearRule,
     OperatingPoint,
     Solver,
     certify,
@@ -609,6 +610,9 @@ def test_invalid_paths():
     path = [{"theta": 0.0, "lam": 20.0}]
     with pytest.raises(ValueError, match="path is empty"):
         certified_path(rule, [], *arrays)
+    for other in (BoundedAbstention(0.0), LinearRule()):
+        with pytest.raises(ValueError, match=r"has no bound that a path could break"):
+            certified_path(other, path, *arrays)
     with pytest.raises(ValueError, match="rules with one threshold"):
         certified_path(rule, [OperatingPoint(theta=0.0, lam=1.0, tau=0.5)], *arrays)
     with pytest.raises(NotCertifiableError, match="first rule of the path is not cert"):
