@@ -475,7 +475,7 @@ class SelectivePredictor(Decisions):
         if choose not in ("split", "previous"):
             raise ValueError(f"choose must be 'split' or 'previous', got {choose!r}.")
         if window is not None:
-            check_scalar(window, "window", int, min_val=1)
+            check_scalar(window, "window", Integral, min_val=1)
         solver, certificate = self._options()
         is_classifier = hasattr(self, "reject_label")
         data.check_guarantee(self.guarantee, solver, certificate, is_classifier)

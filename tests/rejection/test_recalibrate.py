@@ -59,7 +59,7 @@ def test_samples_of_a_single_kind_and_in_pieces():
     _same(clf, FITTED.with_rule(LOOSE, X_BOTH, Y_BOTH))
 
 
-@pytest.mark.parametrize("window", [30, 200])
+@pytest.mark.parametrize("window", [30, np.int64(200)])
 def test_window_has_the_latest_samples_of_each_kind(window):
     clf = FITTED.with_rule(LOOSE, X_1, Y_1).recalibrate(X_2, Y_2, window=window)
     order = np.concatenate(
