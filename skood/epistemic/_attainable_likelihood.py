@@ -13,7 +13,7 @@ from torch.func import functional_call
 
 from skood.epistemic._vectorized import Vectorized
 from skood.utils._param_validation import Interval, validate_params
-from skood.utils._torch import resolve_device, row_chunks, seeded
+from skood.utils._torch import autocast, resolve_device, row_chunks, seeded
 
 # Targets are at least this far from 0 and 1, so that they can be attained.
 _CLIP = 1e-4
@@ -144,27 +144,30 @@ def attainable_likelihood(
     """
     X, y, x, targets = _checked(X, y, x, targets)
     device = resolve_device(device)
-    module = copy.deepcopy(module).to(device).eval().requires_grad_(True)
-    dtype = next(module.parameters()).dtype
-    starts = _initial_weights(module, n_runs, random_state, device)
-    n_classes = targets.shape[1]
-    labels = (1 - label_smoothing) * np.eye(n_classes)[y] + label_smoothing / n_classes
-    samples = torch.as_tensor(np.r_[X, x], dtype=dtype, device=device)
-    labels = torch.as_tensor(labels, dtype=dtype, device=device)
-    _check_outputs(module, samples, n_classes)
-    n_weights = sum(start[0].numel() for start in starts.values())
-    each = 8 * n_runs * (4 * n_weights + 16 * len(samples) * n_classes)
-    losses = []
-    for chunk in row_chunks(len(targets), each, _BYTES):
-        wanted = torch.as_tensor(targets[chunk], dtype=dtype, device=device)
-        weights = {
-            name: start.repeat(len(wanted), *[1] * (start.ndim - 1)).requires_grad_()
-            for name, start in starts.items()
-        }
-        wanted = wanted.repeat_interleave(n_runs, dim=0)
-        run = _Training(module, weights, samples, labels, wanted)
-        run.train(n_steps, lr, weight_decay)
-        losses.append(run.training_loss().view(-1, n_runs).double().cpu().numpy())
+    # the caller may be in inference mode, or in autocast
+    with torch.inference_mode(False), torch.enable_grad(), autocast(device.type):
+        module = copy.deepcopy(module).to(device).eval().requires_grad_(True)
+        dtype = next(module.parameters()).dtype
+        starts = _initial_weights(module, n_runs, random_state, device)
+        n_classes = targets.shape[1]
+        labels = (1 - label_smoothing) * np.eye(n_classes)[y]
+        labels += label_smoothing / n_classes
+        samples = torch.as_tensor(np.r_[X, x], dtype=dtype, device=device)
+        labels = torch.as_tensor(labels, dtype=dtype, device=device)
+        _check_outputs(module, samples, n_classes)
+        n_weights = sum(start[0].numel() for start in starts.values())
+        each = 8 * n_runs * (4 * n_weights + 16 * len(samples) * n_classes)
+        losses = []
+        for chunk in row_chunks(len(targets), each, _BYTES):
+            wanted = torch.as_tensor(targets[chunk], dtype=dtype, device=device)
+            weights = {}
+            for name, start in starts.items():
+                repeats = len(wanted), *[1] * (start.ndim - 1)
+                weights[name] = start.repeat(repeats).requires_grad_()
+            wanted = wanted.repeat_interleave(n_runs, dim=0)
+            run = _Training(module, weights, samples, labels, wanted)
+            run.train(n_steps, lr, weight_decay)
+            losses.append(run.training_loss().view(-1, n_runs).double().cpu().numpy())
     return np.median(np.concatenate(losses), axis=1)
 
 

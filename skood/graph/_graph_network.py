@@ -43,7 +43,7 @@ from skood.nn._network import Layers
 from skood.nn._outputs import Head, NetworkOutputs
 from skood.nn._torch_network import TorchNetwork
 from skood.utils._progress import progress
-from skood.utils._torch import parameter_dtype, resolve_device, row_chunks
+from skood.utils._torch import autocast, parameter_dtype, resolve_device, row_chunks
 
 # Results are returned in blocks of about this many bytes.
 _BLOCK_BYTES = 32 * 2**20
@@ -263,27 +263,27 @@ class ThinnedGraph(ThinnedModule):
         self._too_late: tuple | None = None  # a dropout module after it
         super().__init__(self._module, estimator, seed)
 
-    def _drop(self, name, module, x):
+    def _drop(self, name, module, input):
         """Forward pass of a dropout module."""
         call, self._calls = self._calls, self._calls + 1
         if not self._is_known:
-            return x
+            return input
         if self._layer_output is not None:
             self._too_late = (name, self._layer_output)
-        if x.shape[0] not in self._lengths():
+        if input.shape[0] not in self._lengths():
             raise ValueError(
                 f"The dropout module {name!r} is called with an array of shape "
-                f"{tuple(x.shape)}, on a graph of {self._tensors.shape[0]} nodes and "
-                f"{self._tensors.graph.adjacency.nnz} edges: its mask would depend on "
-                "the graph. Build the network so that nodes, or edges, are the first "
-                "axis in all of its layers."
+                f"{tuple(input.shape)}, on a graph of {self._tensors.shape[0]} nodes "
+                f"and {self._tensors.graph.adjacency.nnz} edges: its mask would depend "
+                "on the graph. Build the network so that nodes, or edges, are the "
+                "first axis in all of its layers."
             )
-        mask = self._mask(call, self._shape(module, x), module.p, self._device)
-        if isinstance(x, SparseRows):
-            mask = mask[:, x.columns]
-            return x.with_values(dropped(x.values[None], mask, module)[0])
-        new = dropped(x, mask, module)
-        return x.copy_(new) if module.inplace else new
+        mask = self._mask(call, self._shape(module, input), module.p, self._device)
+        if isinstance(input, SparseRows):
+            mask = mask[:, input.columns]
+            return input.with_values(dropped(input.values[None], mask, module)[0])
+        new = dropped(input, mask, module)
+        return input.copy_(new) if module.inplace else new
 
     def _lengths(self):
         """Return the lengths of arrays with a row for each node, or each edge."""
@@ -331,7 +331,8 @@ class ThinnedGraph(ThinnedModule):
         blocks = []
         bar = progress(1, desc="", verbose=0) if bar is None else bar
         is_graph = isinstance(samples, NodeSet)
-        with torch.inference_mode(False), torch.no_grad(), plain_attention():
+        plain = autocast(self._device.type)
+        with torch.inference_mode(False), torch.no_grad(), plain_attention(), plain:
             for graph, nodes in iter_graphs(samples):
                 dtype = parameter_dtype(self._module)
                 self._tensors = GraphTensors(graph, self._device, dtype)

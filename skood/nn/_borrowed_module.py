@@ -14,7 +14,7 @@ from torch import nn
 from skood.nn._outputs import symmetric_logits
 from skood.utils._batches import is_torch_data, loaded
 from skood.utils._locks import TORCH_LOCK
-from skood.utils._torch import evaluating, parameter_dtype, resolve_device
+from skood.utils._torch import autocast, evaluating, parameter_dtype, resolve_device
 
 
 @contextmanager
@@ -33,8 +33,7 @@ def borrowed(module, device="auto", precision="auto"):
         inference, is_half = torch.inference_mode(False), precision == "bfloat16"
         with evaluating(module), inference, torch.no_grad(), ExitStack() as stack:
             for kind in {target.type, *(found.type for found in homes)}:
-                if is_half or _has_autocast(kind):
-                    stack.enter_context(_autocast(kind, is_half))
+                stack.enter_context(autocast(kind, is_half))
             try:
                 if moves:
                     module.to(target)
@@ -52,21 +51,6 @@ def places(module, device):
     if homes and (len(homes) > 1 or device == "auto"):
         return homes, next(iter(homes))
     return homes, resolve_device(device)
-
-
-def _has_autocast(kind):
-    """Return whether the caller has enabled torch's autocast, or it is unknown."""
-    try:
-        return torch.is_autocast_enabled(kind)
-    except (RuntimeError, TypeError):  # a kind that has none, or an old torch
-        return True
-
-
-def _autocast(kind, enabled):
-    try:
-        return torch.autocast(kind, torch.bfloat16, enabled=enabled)
-    except RuntimeError:  # a kind of device that has no autocast
-        return nullcontext()
 
 
 def log_probabilities(output):

@@ -38,7 +38,7 @@ _STORED_BYTES = 2**24
 
 
 class ThinnedModule:
-    """Copy of a network whose dropout modules run ``_drop(name, module, x)`` instead.
+    """Copy of a network whose dropout modules run ``_drop(name, module, input)``.
 
     A mask depends on `seed`, the number of the thinned network, and the number of the
     call of dropout in a forward pass. Raises a ValueError without active dropout.
@@ -71,7 +71,7 @@ class ThinnedModule:
             layer.forward = forward  # type: ignore[method-assign]
 
     @abstractmethod
-    def _drop(self, name, module, x):
+    def _drop(self, name, module, input):
         """Forward pass of a dropout module."""
 
     def _shape(self, module, x):
@@ -163,23 +163,23 @@ class ThinnedNetwork(ThinnedModule):
 
     # --- masks ---------------------------------------------------------------
 
-    def _drop(self, name, module, x):
+    def _drop(self, name, module, input):
         """Forward pass of a dropout module."""
         self._prefix.end()
         call, self._calls = self._calls, self._calls + 1
-        shape = self._shape(module, x)
+        shape = self._shape(module, input)
         if self._shapes is None:
             self._dropped.append((name, shape))
             self._kept = getattr(self._network, "_kept", None)
-            return x
+            return input
         if self._shapes[call : call + 1] != [(name, shape)]:
             raise ValueError(_masks_differ(name))
         if self._members is None:
-            mask = self._mask(call, shape, module.p, x.device)
+            mask = self._mask(call, shape, module.p, input.device)
         else:
-            mask = self._all_masks(call, shape, module.p, x.device)[self._members]
-        new = dropped(x, mask, module)
-        return x.copy_(new) if module.inplace else new
+            mask = self._all_masks(call, shape, module.p, input.device)[self._members]
+        new = dropped(input, mask, module)
+        return input.copy_(new) if module.inplace else new
 
     def _all_masks(self, call, *options):
         """Return the masks of all networks in this call, one below the other."""

@@ -30,7 +30,13 @@ from skood.nn._borrowed_module import (
 from skood.nn._forward_hooks import Watcher, primary_tensor
 from skood.utils._locks import ForkSafeLock
 from skood.utils._metaestimators import take_rows, unwrap
-from skood.utils._torch import parameter_dtype, resolve_device, row_chunks, to_tensor
+from skood.utils._torch import (
+    autocast,
+    parameter_dtype,
+    resolve_device,
+    row_chunks,
+    to_tensor,
+)
 
 # Number of samples on which the probabilities of a scikit-learn model are compared with
 # a softmax, and a difference that is beyond the precision of float32.
@@ -140,7 +146,7 @@ class _FunctionalModule:
 
     def _run_watched(self, batch):
         """Return the module's output and the linear layer that gave it, or None."""
-        with torch.inference_mode(False), torch.no_grad():
+        with torch.inference_mode(False), torch.no_grad(), autocast(self.device.type):
             watcher = Watcher(self.module)
             try:
                 output = primary_tensor(self.module(batch.clone()))
@@ -150,7 +156,7 @@ class _FunctionalModule:
 
     def _call(self, batch, weights):
         """Return the output of the module with some of its weights replaced."""
-        with plain_attention():
+        with plain_attention(), autocast(self.device.type):
             batch = batch.clone()  # because a module may write to its input
             if weights:
                 output = functional_call(self.module, weights, (batch,))

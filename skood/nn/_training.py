@@ -18,6 +18,7 @@ from skood.exceptions import SkoodWarning
 from skood.nn._default_modules import ModuleBuilder
 from skood.nn._training_data import TrainingSet, row_batches
 from skood.utils._torch import (
+    autocast,
     evaluating,
     parameter_device,
     parameter_dtype,
@@ -356,7 +357,7 @@ def forward(net, X, function=None, row_bytes=0):
     # in training fits here
     row_bytes = max(row_bytes, 16 * 4 * int(np.prod(X.shape[1:])))
     budget = max(64 * 2**20, net.batch_size * row_bytes)
-    with torch.no_grad(), evaluating(module):
+    with torch.no_grad(), evaluating(module), autocast(device.type):
         for chunk in row_chunks(len(X), row_bytes, budget):
             # a copy: a module may work in place
             batch = to_tensor(X[chunk]).to(device, dtype, copy=True)

@@ -203,6 +203,23 @@ def seeded(random_state, device=None):
         yield seed
 
 
+def autocast(kind, enabled=False):
+    """Return a context with autocast to bfloat16 on a kind of device, or without any.
+
+    Results do not depend on an autocast of the caller.
+    """
+    import torch
+
+    # old versions of torch have no argument
+    with contextlib.suppress(RuntimeError, TypeError):
+        if not (enabled or torch.is_autocast_enabled(kind)):
+            return contextlib.nullcontext()
+    try:
+        return torch.autocast(kind, torch.bfloat16, enabled=enabled)
+    except RuntimeError:  # a kind of device that has no autocast
+        return contextlib.nullcontext()
+
+
 @contextlib.contextmanager
 def training(random_state, device=None):
     """Build and train networks inside a `with` block: `seeded`, with gradients.
@@ -214,6 +231,7 @@ def training(random_state, device=None):
     with (
         torch.inference_mode(False),
         torch.enable_grad(),
+        autocast(torch.device(device or "cpu").type),
         seeded(random_state, device) as seed,
     ):
         yield seed

@@ -9,16 +9,20 @@ import sys
 
 import numpy as np
 import pytest
+import torch
 from numpy.testing import assert_allclose, assert_array_equal
 from scipy.special import log_softmax
+from sklearn.base import clone
 from sklearn.datasets import make_blobs
 from sklearn.frozen import FrozenEstimator
 from sklearn.linear_model import LogisticRegression
 from sklearn.tree import DecisionTreeClassifier
 
 import skood.epistemic
+from skood.epistemic import HMC, Laplace, MCDropout, PackedEnsemble
 from skood.epistemic._base_uncertainty import BaseMembers
 from skood.epistemic._likelihood import Block
+from skood.graph import GraphClassifier
 from skood.nn import TorchClassifier
 from skood.utils._atomic_fit import fresh_fit
 from skood.utils._log_proba import log_proba_of
@@ -234,3 +238,27 @@ def test_sample_weights_reach_the_fixed_model(data):
     expected = LogisticRegression().fit(X, y, weight).coef_
     assert_array_equal(clf.estimator_.coef_, expected)
     assert clf.n_features_in_ == X.shape[1]
+
+
+_NET = TorchClassifier(module_params={"dropout": 0.2}, max_epochs=2, random_state=0)
+_GRAPH_NET = GraphClassifier(max_epochs=2, random_state=0)
+
+
+@pytest.mark.parametrize(
+    "estimator",
+    [
+        HMC(_NET, n_samples=4, n_chains=1, random_state=0),
+        Laplace(_NET, random_state=0),
+        MCDropout(_NET, n_samples=3, random_state=0),
+        MCDropout(_GRAPH_NET, n_samples=3, random_state=0),
+        PackedEnsemble(_NET, n_members=2),
+    ],
+)
+@pytest.mark.filterwarnings("ignore:The chains of HMC do not agree")
+def test_autocast_of_the_caller_has_no_effect(estimator):
+    X, y = make_blobs(60, 4, centers=3, cluster_std=4.0, random_state=0)
+    expected = clone(estimator).fit(X, y).predict_members(X)
+    with torch.autocast("cpu", torch.bfloat16):
+        estimator = clone(estimator).fit(X, y)
+        assert_array_equal(estimator.predict_members(X), expected)
+        assert torch.is_autocast_enabled("cpu")

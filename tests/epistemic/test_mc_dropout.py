@@ -642,6 +642,26 @@ def test_masks_that_depend_on_the_batch_raise(data, repeats):
         clf.predict_members(X)
 
 
+class ByKeyword(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.drop, self.head = nn.Dropout(0.4), nn.Linear(4, 3)
+
+    def forward(self, x):
+        return self.head(input=self.drop(input=x))
+
+
+def test_dropout_that_is_called_with_a_keyword(data):
+    X, y = data
+    module = ByKeyword()
+    plain = nn.Sequential(module.drop, module.head)
+    by_keyword, expected = (
+        MCDropout(pretrained(net), n_samples=5, random_state=0).fit(X, y)
+        for net in (module, plain)
+    )
+    assert_array_equal(by_keyword.predict_members(X), expected.predict_members(X))
+
+
 def test_masks_that_depend_on_the_values_raise(data):
     X, y = data
     clf = MCDropout(pretrained(Fickle()), n_samples=2, random_state=0).fit(X, y)

@@ -3,6 +3,8 @@
 # Authors: The skood developers
 # SPDX-License-Identifier: BSD-3-Clause
 
+from functools import partial
+
 import numpy as np
 import pytest
 import torch
@@ -45,6 +47,17 @@ def test_corner_of_the_nearest_class_is_cheapest():
     assert loss.shape == (3,)
     assert loss.argmin() == 0  # the nearest center is (-4, -2)
     assert loss[1] > loss[0] + 0.01  # the center that is farthest
+
+
+@pytest.mark.parametrize(
+    "mode", [torch.inference_mode, partial(torch.autocast, "cpu", torch.bfloat16)]
+)
+def test_mode_of_the_caller_has_no_effect(mode):
+    arguments = network(), gaussians(1), y, [-6.0, 2.0], np.eye(3)
+    options = {"n_runs": 1, "n_steps": 5, "random_state": 0}
+    expected = attainable_likelihood(*arguments, **options)
+    with mode():
+        assert_array_equal(attainable_likelihood(*arguments, **options), expected)
 
 
 def test_linear_network_by_a_general_solver():

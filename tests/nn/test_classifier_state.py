@@ -3,6 +3,8 @@
 # Authors: The skood developers
 # SPDX-License-Identifier: BSD-3-Clause
 
+from functools import partial
+
 import numpy as np
 import pytest
 import torch
@@ -223,7 +225,10 @@ def test_clone_and_pickle_before_fit(quick):
 # --- modes of torch ----------------------------------------------------------
 
 
-_MODES = pytest.mark.parametrize("mode", [torch.no_grad, torch.inference_mode])
+_AUTOCAST = partial(torch.autocast, "cpu", torch.bfloat16)
+_MODES = pytest.mark.parametrize(
+    "mode", [torch.no_grad, torch.inference_mode, _AUTOCAST]
+)
 
 
 @_MODES
@@ -249,6 +254,7 @@ def test_training_in_a_mode_of_the_caller(mode, optimizer, iris, quick):
     for one in (clf, loaded):
         assert_array_equal(one.predict_logits(X), expected.predict_logits(X))
     with mode():
+        assert_array_equal(clf.predict_logits(X), expected.predict_logits(X))
         first = clone(clf).partial_fit(X, y, classes=[0, 1, 2])
     outside = clone(clf).partial_fit(X, y, classes=[0, 1, 2])
     assert_array_equal(first.predict_logits(X), outside.predict_logits(X))

@@ -18,7 +18,7 @@ from skood.epistemic.quam._tails import DenseTail
 from skood.utils._array_api import sent_once
 from skood.utils._atomic_fit import fresh_fit
 from skood.utils._param_validation import Interval, StrOptions, fit_context
-from skood.utils._torch import row_chunks
+from skood.utils._torch import autocast, resolve_device, row_chunks
 
 # Memory of activations in bytes that a computation may need.
 _BUDGET = 64 * 2**20
@@ -72,8 +72,9 @@ class BaseSampler(BaseMembers):
             targets = self.likelihood_.targets(y, self)
             random_state = check_random_state(self.random_state)
             seed = random_state.randint(np.iinfo(np.int32).max)
-            # the caller may be in inference mode, which has no gradients
-            with torch.inference_mode(False), torch.no_grad():
+            # the caller may be in inference mode, which has no gradients, or autocast
+            plain = autocast(resolve_device(self.device).type)
+            with torch.inference_mode(False), torch.no_grad(), plain:
                 posterior = Posterior(
                     self.estimator_,
                     X,
