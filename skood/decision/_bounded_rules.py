@@ -309,6 +309,10 @@ class BoundedErrorRate(BaseRule):
         a, prior = self.error_max, self._prior()
         return (Linear(id=-a * (1 - prior), loss=1 - prior, ood=prior * (1 - a)),)
 
+    def _loosened_rates(self, amount):
+        """Return the bound for a larger error rate."""
+        return clone(self).set_params(error_max=self.error_max + amount).rates()
+
     def cost(self):
         prior = self._prior()
         return Linear(id=-(1 - prior), ood=-prior)

@@ -198,10 +198,7 @@ def certify_path(
         statement_tests(rule, bounds, labels, *how), samples, unlabeled
     )
     if not tested.tests:
-        raise ValueError(
-            f"{as_requested(rule)} has no bound that a path could break: nothing is "
-            "certified. Bound a rate, or the cost by CostBased(cost_max=...)."
-        )
+        raise ValueError(f"{as_requested(rule)} has no bound that a path could break.")
     check_attainable(tested.tests)
     of_tests = _stakes_of(tested.tests, stakes, tested.sizes)
     passed, failed = sequence(

@@ -328,8 +328,8 @@ def solve(rule, samples, solver=None):
 
     The nearest rule has the smallest largest violation of a bound, to an accuracy of
     1e-9, and of these rules the best objective. The violation is measured in units of
-    the bounded rate: the TPR, FPR, precision or selective risk, and of a rule of your
-    own the value of the function in `rates`.
+    the bounded rate: the TPR, FPR, precision, selective risk or error rate, and of a
+    rule of your own the value of the function in `rates`.
 
     References
     ----------

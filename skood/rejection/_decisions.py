@@ -453,10 +453,7 @@ class Decisions(SkoodEstimator):
                 )
             checked.append(labels[used])
             if any(x is None or x != x for x in checked[-1][needed].tolist()):
-                raise ValueError(
-                    f"{name} contains missing labels; leave these samples out, or give "
-                    "them a label of their own."
-                )
+                raise ValueError(f"{name} contains missing labels; leave them out.")
         within = getattr(getattr(self, "_calibration", None), "within", None)
         if groups is None and within == "predicted_class":
             checked[0] = np.asarray(predicted)

@@ -13,6 +13,7 @@ from sklearn.base import clone
 from skood.exceptions import InfeasibleError, SkoodWarning
 from skood.rejection import (
     BaseRule,
+    BoundedErrorRate,
     BoundedImprovement,
     BoundedPrecisionRecall,
     BoundedTPRFPR,
@@ -197,3 +198,28 @@ def test_large_losses():
 def test_unknown_option():
     with pytest.raises(ValueError, match=r"'infeasible' parameter of Sol.* Got 'ign"):
         solved(BoundedTPRFPR(), [1], None, [0], [1], None, infeasible="ignore")
+
+
+@pytest.mark.filterwarnings("ignore:No acceptance rule")
+def test_nearest_error_rate():
+    """It accepts an ID sample, and the violation is one of the error rate."""
+    for seed in range(30):
+        rng = np.random.default_rng(seed)
+        a, a_ood = rng.normal(size=8), rng.normal(-0.5, 1, size=5)
+        loss = (rng.random(8) < 0.7).astype(float)
+        thresholds = [t for t in (*a, *a_ood) if t >= a.min()]
+        t, e, f = np.transpose(
+            [
+                ((a <= lam).mean(), ((a <= lam) * loss).mean(), (a_ood <= lam).mean())
+                for lam in thresholds
+            ]
+        )
+        coverage = 0.6 * t + 0.4 * f
+        violation = np.maximum((0.6 * e + 0.4 * f) / coverage - 0.05, 0)
+        best = np.lexsort((-coverage, violation.round(9)))[0]
+        samples = samples_of(a, None, loss, a_ood, None)
+        point = solve(
+            BoundedErrorRate(0.05, 0.4), samples, Solver(infeasible="nearest")
+        )
+        assert point.violation == pytest.approx(violation[best], abs=1e-8)
+        assert -point.objective == pytest.approx(coverage[best])
