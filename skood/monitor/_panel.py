@@ -222,10 +222,12 @@ class MonitorPanel(FittedMonitor):
                 f"Each class needs at least 2 calibration samples, but {few} have "
                 "fewer. Give more samples of normal operation."
             )
-        self.named_monitors_ = {
-            label: clone(template).fit(take_rows(X, np.flatnonzero(predicted == label)))
-            for label in classes.tolist()
-        }
+        template = clone(template).set_params(alpha=self.alpha)
+        self.named_monitors_ = {}
+        for label in classes.tolist():
+            of_class = take_rows(X, np.flatnonzero(predicted == label))
+            self.named_monitors_[label] = clone(template).fit(of_class)
+            copy_input_attributes(self, self.named_monitors_[label])
         self.n_seen_: int = 0
         self._alarm_of_classes: tuple = (None, None)
 

@@ -13,9 +13,16 @@ import pytest
 import torch
 from numpy.testing import assert_allclose, assert_array_equal
 from sklearn.base import clone
+from sklearn.frozen import FrozenEstimator
 
 from skood.detectors import KNN
-from skood.monitor import ExchangeabilityMonitor, MonitorPanel, RateMonitor, e_bh
+from skood.monitor import (
+    ExchangeabilityMonitor,
+    MartingaleDisplay,
+    MonitorPanel,
+    RateMonitor,
+    e_bh,
+)
 from skood.persistence import dump, load
 from tests.monitor._vectors import VECTORS
 
@@ -152,6 +159,16 @@ def test_classes():
     assert panel.culprits_ == [1]
     assert 585 < panel.alarm_.start < 615  # counted in the stream of all classes
     assert panel.n_seen_ == 900
+
+
+def test_monitors_of_classes_have_the_alpha_of_the_panel():
+    knn = FrozenEstimator(KNN().fit(_by_class(60, 0)))
+    template = ExchangeabilityMonitor(knn, alpha=0.001, random_state=0)
+    panel = MonitorPanel(template, by=lambda X: X[:, 1].astype(int), alpha=0.05)
+    panel.fit(_by_class(200, 1))
+    assert panel.n_features_in_ == 2
+    display = MartingaleDisplay.from_monitor(panel)
+    assert display.threshold == pytest.approx(np.log(20))
 
 
 def test_the_alarm_of_classes_is_as_of_its_sample_not_of_the_batch():
