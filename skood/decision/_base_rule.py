@@ -424,7 +424,7 @@ def attainable_rates(rule, attainable):
         others = [rate for rate in rates if not is_floor(rate)]
         bounded = "bounds" if any(rate.id or rate.loss for rate in others) else "FPR"
         if rule.ood_prior is not None:
-            bounded = "precision"
+            bounded = "bounds" if any(rate.loss for rate in others) else "precision"
         arguments = {
             "max_tpr_at_fpr": attainable.max_tpr_at_fpr,
             "min_fpr_at_tpr": attainable.min_fpr_at_tpr,

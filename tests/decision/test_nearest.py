@@ -17,6 +17,7 @@ from skood.rejection import (
     BoundedImprovement,
     BoundedPrecisionRecall,
     BoundedTPRFPR,
+    CostBased,
     Linear,
     Solver,
     TwoThresholds,
@@ -223,3 +224,10 @@ def test_nearest_error_rate():
         )
         assert point.violation == pytest.approx(violation[best], abs=1e-8)
         assert -point.objective == pytest.approx(coverage[best])
+
+
+@pytest.mark.parametrize("rule", [BoundedErrorRate(0.1, 0.5), CostBased(cost_max=0.1)])
+def test_text_of_bounds_that_are_no_precision(rule):
+    samples = samples_of([1.0, 2.0], None, [1, 1], [0.5], None)
+    with pytest.raises(InfeasibleError, match="within the given bounds"):
+        solve(rule, samples)
