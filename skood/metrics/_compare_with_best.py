@@ -4,6 +4,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
 
 from collections.abc import Mapping
+from itertools import chain
 from numbers import Integral, Real
 from typing import NamedTuple
 
@@ -186,8 +187,12 @@ def compare_with_best(
     >>> result.pvalues[:, 0, 0] > 0.05
     array([ True,  True, False])
     """
-    ids, oods, held_out = _checked(id_scores, ood_scores, held_out)
     sets, groups = list(ood_scores), groups or {}
+    if not all([id_scores, sets, metrics, *map(len, groups.values())]):
+        raise ValueError(
+            "id_scores, ood_scores, metrics and each group must have one entry or more."
+        )
+    ids, oods, held_out = _checked(id_scores, ood_scores, held_out)
     unknown = [name for name in metrics if name not in METRICS]
     unknown += [name for group in groups.values() for name in group if name not in sets]
     if unknown:
@@ -226,8 +231,8 @@ def _checked(id_scores, ood_scores, held_out):
         [np.asarray(scores[r], dtype=np.float64) for scores in ood_scores.values()]
         for r in range(min(len(ids), *(len(scores) for scores in ood_scores.values())))
     ]
-    shapes = [scores.shape[:-1] for scores in ids]
-    shapes += [scores.shape[:-1] for sets in oods for scores in sets]
+    every = [*ids, *chain(*oods)]
+    shapes = [scores.shape[:-1] for scores in every]
     sizes = [(len(test),) for test in held_out]
     lengths = {
         len(ids),
@@ -238,12 +243,13 @@ def _checked(id_scores, ood_scores, held_out):
         len(lengths) > 1
         or len(set(shapes)) > 1
         or len(shapes[0]) != 1
+        or not all(scores.size for scores in every)
         or sizes != [scores.shape[1:] for scores in ids]
     ):
         raise ValueError(
             "id_scores, the lists in ood_scores and held_out must have one entry per "
-            "repeat; scores must have the shape (n_detectors, n_samples), with the "
-            "same detectors everywhere. Got the shapes "
+            "repeat; scores must have the shape (n_detectors, n_samples), not empty, "
+            "with the same detectors everywhere. Got the shapes "
             f"{[scores.shape for scores in ids]} in id_scores, "
             f"{[[scores.shape for scores in sets] for sets in oods]} in ood_scores and "
             f"{len(held_out)} repeats in held_out."

@@ -233,6 +233,11 @@ def test_warns_of_the_fpr_of_many_detectors_on_few_samples():
         ({"held_out": [range(9)]}, r"Got the shapes \[\(3, 40\)\] in id_scores"),
         ({"id_scores": [np.ones(9)]}, "must have the shape"),
         ({"id_scores": [np.ones((3, 9))] * 2}, "one entry per repeat"),
+        ({"id_scores": []}, "must have one entry or more"),
+        ({"ood_scores": {}}, "must have one entry or more"),
+        ({"metrics": []}, "must have one entry or more"),
+        ({"groups": {"g": []}}, "must have one entry or more"),
+        ({"ood_scores": {"a": [np.ones((3, 0))]}}, r"not empty.* \[\[\(3, 0\)\]\]"),
         ({"n_resamples": 0}, "'n_resamples' parameter of compare_with_best"),
     ],
 )
