@@ -408,8 +408,9 @@ def load_state(net, state):
     state = _map(torch.tensor, np.ndarray, state)
     module, weights = net.module_, state["module"]
     for name, tensor in (*module.named_parameters(), *module.named_buffers()):
-        if name in weights and tensor.dtype != torch.bfloat16:  # stored as float32
-            tensor.data = tensor.data.to(weights[name].dtype)
+        new = weights.get(name, tensor)
+        if new.is_floating_point() and tensor.dtype != torch.bfloat16:  # as float32
+            tensor.data = tensor.data.to(new.dtype)
     module.load_state_dict(weights)
     net.optimizer_.load_state_dict(state["optimizer"])
     module.eval()

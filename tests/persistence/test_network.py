@@ -18,7 +18,7 @@ from skood.combine import DetectorEnsemble
 from skood.detectors import KNN, MSP, Mahalanobis, MultiLayerMahalanobis
 from skood.graph import GraphClassifier, NodeSet
 from skood.nn import TorchClassifier, pretrained
-from skood.persistence import dumps, loads
+from skood.persistence import _network, dumps, loads
 from tests.persistence._examples import data_for
 
 pytest.importorskip("skops.io")
@@ -181,6 +181,15 @@ def test_network_of_another_kind(network):
     message = "network must be a torch module, or a fitted classifier that has one, got"
     with pytest.raises(TypeError, match=message):
         loads(DATA, network=network)
+
+
+@pytest.mark.parametrize("tensors", ["no JSON", "null", "[[1]]", None])
+def test_forged_hashes_of_a_network(tensors, monkeypatch):
+    monkeypatch.setattr(_network.json, "dumps", lambda table: tensors)
+    detached = _network.detach(DETECTOR)
+    monkeypatch.undo()
+    with pytest.raises(ValueError, match="cannot be created from the content of the"):
+        loads(dumps(detached), network=NET)
 
 
 def test_no_network_or_several():
