@@ -95,15 +95,11 @@ def _trace(transformer, names):
         transformer, "transformers_"
     ):
         fitted = list(getattr(transformer, "feature_names_in_", names))
-        at = {name: j for j, name in enumerate(names)}
+        order = {name: j for j, name in enumerate(names)}
         # columns of a table are found by name; inside a pipeline they have other names
-        where = np.array([at.get(name, j) for j, name in enumerate(fitted)], dtype=int)
+        at = np.array([order.get(name, j) for j, name in enumerate(fitted)], dtype=int)
         parts = [
-            (
-                inner,
-                transformer.output_indices_[name],
-                where[_positions(columns, fitted)],
-            )
+            (inner, transformer.output_indices_[name], at[_positions(columns, fitted)])
             for name, inner, columns in transformer.transformers_
             if not (isinstance(inner, str) and inner == "drop")
         ]
