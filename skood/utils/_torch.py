@@ -210,10 +210,11 @@ def autocast(kind, enabled=False):
     """
     import torch
 
-    # old versions of torch have no argument
-    with contextlib.suppress(RuntimeError, TypeError):
+    try:
         if not (enabled or torch.is_autocast_enabled(kind)):
             return contextlib.nullcontext()
+    except (RuntimeError, TypeError):  # a kind that has none, or an old torch
+        pass
     try:
         return torch.autocast(kind, torch.bfloat16, enabled=enabled)
     except RuntimeError:  # a kind of device that has no autocast
