@@ -12,6 +12,7 @@ import numpy as np
 from scipy.special import ndtri
 from sklearn.utils import Bunch
 
+from skood.utils._linalg import check_no_overflow
 from skood.utils._log_proba import normalized
 from skood.utils._param_validation import Interval, StrOptions, validate_params
 from skood.utils._torch import row_chunks, to_numpy
@@ -474,6 +475,7 @@ def member_uncertainty(
         aleatoric = np.sum(weights * entropy_of, axis=0)
     epistemic = np.sum(weights * divergence, axis=0)
     total = aleatoric + epistemic
+    check_no_overflow(total, "A divergence of members")
     result = Bunch(total=total, aleatoric=aleatoric, epistemic=epistemic)
     if return_error:
         result.update(_error(epistemic, divergence, weights, groups))
@@ -612,7 +614,8 @@ def gaussian_uncertainty(
     Raises
     ------
     ValueError
-        If shapes do not match, variances are not positive, or the reference is missing.
+        If shapes do not match, variances are not positive, the reference is missing, or
+        a divergence overflows.
 
     See Also
     --------
@@ -671,6 +674,7 @@ def gaussian_uncertainty(
         divergence = kl_divergence_gaussian(mu, sigma2, mean, variance)
         epistemic = np.sum(weights * divergence, axis=0)
     total = aleatoric + epistemic
+    check_no_overflow(total, "A divergence of members")
     result = Bunch(total=total, aleatoric=aleatoric, epistemic=epistemic)
     if return_error:
         result.update(_error(epistemic, divergence, weights, groups))

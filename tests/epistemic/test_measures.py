@@ -324,6 +324,7 @@ def test_invalid_members(log_proba, options, message):
         ([[1.0]], [[1.0, 2.0]], {}, r"got \(1, 1\) and \(1, 2\)"),
         ([[1.0]], 0.0, {}, "must be positive and finite, got values from 0 to 0"),
         ([[np.inf]], 1.0, {}, "The mean of the members has infinite values"),
+        ([[0.0], [1e160]], 1.0, {}, "A divergence of members overflows float64"),
         (
             [[1.0]],
             1.0,
