@@ -94,7 +94,10 @@ def test_scikit_learn_checks(estimator):
     is_strict = parse_version(sklearn.__version__) >= parse_version("1.8")
     for result in results:
         expected = {"xfail"} if result["expected_to_fail"] else {"passed", "skipped"}
-        if not is_strict:
+        # where the fraction of new samples is estimated, that of the training samples
+        # may be the one of the check by chance
+        by_chance = "new ones" in (result["expected_to_fail_reason"] or "")
+        if by_chance or not is_strict:
             expected |= {"passed", "skipped"}
         if result["status"] not in expected:
             raise AssertionError(

@@ -94,8 +94,9 @@ _SUMS_OVER_SAMPLES = (
     "not of their weights, in libsvm."
 )
 _SPLITS_SAMPLES = (
-    "Calibration samples are drawn by their position, because p-values are valid only "
-    "if the draw does not depend on the samples: the check shuffles the samples."
+    "Calibration samples are drawn by their position, because p-values and guarantees "
+    "are valid only if the draw does not depend on the samples, which the check "
+    "shuffles."
 )
 _ONE_DISTANCE = (
     "The data of the check have two or four different samples; a Weibull distribution "
@@ -119,7 +120,6 @@ _TIES = (
     "Few trees give few values: with so many ties no threshold rejects the requested "
     "fraction of the samples."
 )
-_TAKES_NAN = "A forest takes missing values, so NaN in X is no error."
 _ONE_WIDTH = (
     "The check fits on data of another width, and this instance has one: that of the "
     "network it was frozen with, or of its class_weight."
@@ -249,6 +249,9 @@ def _failures_of_scikit_learn(estimator):
         return {"check_sample_weight_equivalence_on_dense_data": reason}
     if name in ("DICE", "RejectOptionClassifier") and estimator.ood_label == -1:
         return {"check_classifiers_classes": _MINUS_ONE}
+    if name == "RejectOptionClassifier" and estimator.rule is not None:
+        names = (name for name in _WEIGHT_CHECKS if "equivalence" in name)
+        return dict.fromkeys(names, _SPLITS_SAMPLES)
     if not get_tags(estimator).input_tags.two_d_array:  # its checks are left out
         return {}
     failures: dict = {}
@@ -275,14 +278,19 @@ def _failures_of_weights(detector):
     name = type(detector).__name__
     if not has_fit_parameter(detector, "sample_weight"):
         return {}
-    for hook in (detector._fit_samples, detector._fit):
-        if "sample_weight" not in signature(hook).parameters:
+    for fit in (
+        detector._fit_samples,
+        detector._fit,
+        getattr(getattr(detector, "detector", None), "fit", detector._fit),
+    ):
+        if "sample_weight" not in signature(fit).parameters:
             return dict.fromkeys(_WEIGHT_CHECKS, _NO_WEIGHTS)
     inner = getattr(detector, "estimator", None)
     failures = {}
-    if name == "OpenMax" and inner is None:
-        spread = ("check_sample_weights_shape", "check_sample_weights_not_overwritten")
-        failures.update(dict.fromkeys(spread, _ONE_DISTANCE))
+    if name == "OpenMax":
+        failures["check_sample_weights_shape"] = _ONE_DISTANCE
+        if inner is None:
+            failures["check_sample_weights_not_overwritten"] = _ONE_DISTANCE
     scorer = inner if name == "Propagation" else detector
     if type(scorer).__name__ in ("KNN", "NNGuide"):
         reason = _COPIES_ARE_NEIGHBORS
@@ -314,8 +322,7 @@ def _failures_of_detectors(detector):
         return dict.fromkeys(sorted(names - _FITS_ON_ANYTHING), _TAKES_DOCUMENTS)
     estimator = detector.get_params().get("estimator")
     if isinstance(estimator, RandomForestClassifier):
-        nan = ("check_failed_fit_keeps_state", "check_bad_input")
-        return {"check_contamination": _TIES, **dict.fromkeys(nan, _TAKES_NAN)}
+        return {"check_contamination": _TIES}
     if isinstance(estimator, FrozenEstimator):
         return dict.fromkeys(("check_refit", "check_few_samples"), _ONE_WIDTH)
     if getattr(detector, "class_weight", None):
