@@ -111,14 +111,17 @@ def tie_scale_of_ranked(ranked, weight=None):
     finite = finite_of_ranked(ranked)
     if finite.size == 0:
         return 0.0, 0.0
-    ends = None
-    if weight is not None:
-        first = np.searchsorted(ranked, -np.inf, side="right")
-        weight = weight[first : first + finite.size]
-        ends = np.cumsum(weight)
     if finite[0] < -_LARGE or finite[-1] > _LARGE:
         finite = np.clip(finite, -_LARGE, _LARGE)
-    typical = _median_of_sizes(finite, weight)
+    ends, n = None, finite.size
+    if weight is None:  # the median magnitude
+        lower = _ranked_size(finite, (n - 1) // 2)
+        typical = (lower + _ranked_size(finite, n // 2)) / 2
+    else:
+        first = np.searchsorted(ranked, -np.inf, side="right")
+        weight, sizes = weight[first : first + n], np.abs(finite)
+        ends, order = np.cumsum(weight), np.argsort(sizes)
+        typical = weighted_quantile(sizes[order], np.cumsum(weight[order]), 0.5)
     least = typical if finite[0] < 0 < finite[-1] else 0.0
     for tail in _TAILS:
         low = weighted_quantile(finite, ends, tail)
@@ -132,18 +135,6 @@ def finite_of_ranked(ranked):
     """Return the finite scores of sorted scores."""
     first = np.searchsorted(ranked, -np.inf, side="right")
     return ranked[first : np.searchsorted(ranked, np.inf)]
-
-
-def _median_of_sizes(finite, weight):
-    """Return the median magnitude of sorted finite scores."""
-    if weight is not None:
-        sizes = np.abs(finite)
-        order = np.argsort(sizes)
-        return weighted_quantile(sizes[order], np.cumsum(weight[order]), 0.5)
-    k = finite.size // 2
-    if finite.size % 2:
-        return _ranked_size(finite, k)
-    return (_ranked_size(finite, k - 1) + _ranked_size(finite, k)) / 2
 
 
 def _ranked_size(finite, k):
