@@ -85,12 +85,12 @@ def integrated_gradients(
     >>> from sklearn.linear_model import LogisticRegression
     >>> from skood.epistemic import integrated_gradients
     >>> X, y = load_iris(return_X_y=True)
-    >>> clf = LogisticRegression(max_iter=1000).fit(X, y)
+    >>> clf = LogisticRegression(solver="newton-cholesky").fit(X, y)
     >>> attributions = integrated_gradients(clf, X[:1], target=0)
     >>> attributions.round(1)
-    array([[-2.1,  3.4, -3.5, -0.2]])
+    array([[-2.2,  3.4, -3.5, -0.2]])
     >>> (X[0] * clf.coef_[0]).round(1)  # the attributions of a linear model
-    array([-2.1,  3.4, -3.5, -0.2])
+    array([-2.2,  3.4, -3.5, -0.2])
     """
     check_is_fitted(estimator)
     network = make_network(estimator, device=device)
