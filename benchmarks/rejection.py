@@ -113,7 +113,7 @@ def compare(n, kind, args):
             f"  {best.objective:9.6f} {grid.objective:9.6f} {best.gap:8.5f}"
         )
         if n <= 3000:
-            exact, seconds = timed(rule, rows, 1, solver="exact")
+            exact, seconds = timed(rule, rows, 1, "exact")
             line += f"  exact {exact.objective:9.6f} in {seconds:.2f} s"
             if (
                 not best.lower_bound - 1e-12

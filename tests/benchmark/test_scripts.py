@@ -310,3 +310,8 @@ def test_logic_is_timed(logic, capsys, parts, n_met):
 def test_logic_misses_a_target(logic):
     with pytest.raises(SystemExit, match="missed: truth, 2,000 rows x 43 rules"):
         logic("truth", seconds=lambda function, *_: (7.0, function()))
+
+
+def test_searches_of_rules_agree():
+    options = Bunch(seed=0, repeat=1)
+    assert load("rejection").compare(200, "noisy", options) == []
