@@ -58,9 +58,15 @@ def _problem(scope, n_batches, module=None, dtype=torch.float64):
 
 
 def _assert_steps(result, tail, expected, atol):
-    """The first search is the plain one."""
+    """The first search is the plain one.
+
+    Adam divides a gradient by its size, so that of one that is zero up to rounding
+    the step is random: weights are compared in float64 only.
+    """
     for name, weight in tail.named(result.weights, 0).items():
-        torch.testing.assert_close(weight, expected.weights[name], rtol=0, atol=atol)
+        if weight.dtype == torch.float64:
+            plain = expected.weights[name]
+            torch.testing.assert_close(weight, plain, rtol=0, atol=atol)
     for name in ("outputs", "training_loss", "attack_loss"):
         assert_allclose(getattr(result, name)[:, 0], getattr(expected, name), atol=atol)
 
@@ -85,10 +91,11 @@ def _search(tail, points, targets, batches, schedule, judges=None):
 # ---- one search, against a loop
 
 
+@pytest.mark.parametrize("dtype, atol", [(torch.float32, 1e-5), (torch.float64, 1e-9)])
 @pytest.mark.parametrize("target", range(N_CLASSES))
 @pytest.mark.parametrize("scope", SCOPES)
-def test_single_step_equals_a_plain_loop(scope, target):
-    module, tail, X, batches = _problem(scope, 2, dtype=torch.float32)
+def test_single_step_equals_a_plain_loop(scope, target, dtype, atol):
+    module, tail, X, batches = _problem(scope, 2, dtype=dtype)
     schedule = AdversarialSearch(1, **STEP, eta=1, update_every=1)
     result = _search(tail, X[:1], [[target]], batches, schedule)
     expected = plain_search(
@@ -96,7 +103,7 @@ def test_single_step_equals_a_plain_loop(scope, target):
     )
     weights = tail.named(result.weights, 0)
     assert set(weights) == set(SCOPES[scope])
-    _assert_steps(result, tail, expected, atol=1e-5)
+    _assert_steps(result, tail, expected, atol)
     moved = {
         n: float((w - module.get_parameter(n).detach()).abs().max())
         for n, w in weights.items()

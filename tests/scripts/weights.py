@@ -2,7 +2,6 @@
 
 import numpy as np
 from sklearn.base import clone
-from sklearn.linear_model import LogisticRegression
 from sklearn.pipeline import Pipeline
 from sklearn.preprocessing import StandardScaler
 
@@ -23,7 +22,7 @@ X, y = draw(2000, 100)  # of equally many customers, few were asked in the count
 weight = np.where(y == 0, 1.0, 20.0)
 weight /= weight.mean()
 
-steps = [("scale", StandardScaler()), ("detector", Mahalanobis(LogisticRegression()))]
+steps = [("scale", StandardScaler()), ("detector", Mahalanobis())]
 detector = Pipeline(steps).fit(
     X, y, scale__sample_weight=weight, detector__sample_weight=weight
 )
