@@ -308,7 +308,7 @@ class Propagation(BaseDetector):
             return weighted(other._score(take_rows(X, left_out)), copy_weights)
 
         fit(self, X, y, sample_weight)
-        inner = self.estimator
+        inner = self.estimator_
         while isinstance(inner, Pipeline):
             inner = inner[-1]
         fits_network = not is_fixed(getattr(inner, "estimator", None))
@@ -316,8 +316,9 @@ class Propagation(BaseDetector):
         if is_fixed(self.estimator) or (is_function and not fits_network):
             return weighted(self._score(X), sample_weight)
         folds = NETWORK_FOLDS if fits_network else None
+        rescale = fits_network or getattr(inner, "_rescales", False)
         return self._scores_of_refits(
-            X, y, refit, score, folds, rescale=fits_network, weight=sample_weight
+            X, y, refit, score, folds, rescale=rescale, weight=sample_weight
         )
 
     def _score(self, X):
