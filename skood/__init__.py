@@ -10,7 +10,7 @@ scikit-learn estimators. Sub-packages are imported on first use, so that
 
 from importlib import import_module as _import_module
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 
 # Shown by show_versions: required dependencies, then dependencies of extras.
 _DEPENDENCIES = (
@@ -86,7 +86,7 @@ def show_versions():
     --------
     >>> import skood
     >>> skood.show_versions()  # doctest: +SKIP
-    skood        0.1.0
+    skood        0.2.0
     python       3.11.9
     ...
     """
