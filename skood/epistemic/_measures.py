@@ -475,7 +475,6 @@ def member_uncertainty(
         aleatoric = np.sum(weights * entropy_of, axis=0)
     epistemic = np.sum(weights * divergence, axis=0)
     total = aleatoric + epistemic
-    check_no_overflow(total, "A divergence of members")
     result = Bunch(total=total, aleatoric=aleatoric, epistemic=epistemic)
     if return_error:
         result.update(_error(epistemic, divergence, weights, groups))
