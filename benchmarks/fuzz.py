@@ -53,6 +53,7 @@ import skood
 from skood.base import BaseDetector, UncertaintyDetector
 from skood.detectors import KNN, MSP, ODIN, Mahalanobis, ViM
 from skood.epistemic import Laplace
+from skood.model_selection import RuleSearchCV
 from skood.nn import TorchClassifier
 from skood.rejection import BoundedTPRFPR, RejectOptionClassifier
 from skood.utils.discovery import all_estimators
@@ -119,6 +120,9 @@ def _more():
         "Mahalanobis(pipeline)": Mahalanobis(pipeline),
         "MSP(boosting)": MSP(HistGradientBoostingClassifier(max_iter=3)),
         "KNN(boosting)": KNN(HistGradientBoostingClassifier(max_iter=3), n_neighbors=3),
+        "RuleSearchCV(network)": RuleSearchCV(
+            net, {"lr": [0.01, 0.1]}, cv=2, error_score="raise"
+        ),
         "Uncertainty(Laplace)": UncertaintyDetector(Laplace(linear, random_state=0)),
         "Reject(KNN)": RejectOptionClassifier(
             linear,
@@ -139,6 +143,7 @@ def estimators():
         f"{name}[{i}]": one
         for name, cls in all_estimators()
         for i, one in enumerate(instances_of(name, cls))
+        if name != "RuleSearchCV"  # of models of scikit-learn
     }
     return {name: _shortened(one) for name, one in (found | _more()).items()}
 
