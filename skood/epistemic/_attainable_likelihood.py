@@ -13,7 +13,7 @@ from torch.func import functional_call
 
 from skood.epistemic._vectorized import Vectorized
 from skood.utils._param_validation import Interval, validate_params
-from skood.utils._torch import autocast, resolve_device, row_chunks, seeded
+from skood.utils._torch import resolve_device, row_chunks, training
 
 # Targets are at least this far from 0 and 1, so that they can be attained.
 _CLIP = 1e-4
@@ -144,11 +144,10 @@ def attainable_likelihood(
     """
     X, y, x, targets = _checked(X, y, x, targets)
     device = resolve_device(device)
-    # the caller may be in inference mode, or in autocast
-    with torch.inference_mode(False), torch.enable_grad(), autocast(device.type):
+    with training(random_state, device):
         module = copy.deepcopy(module).to(device).eval().requires_grad_(True)
         dtype = next(module.parameters()).dtype
-        starts = _initial_weights(module, n_runs, random_state, device)
+        starts = _initial_weights(module, n_runs)
         n_classes = targets.shape[1]
         labels = (1 - label_smoothing) * np.eye(n_classes)[y]
         labels += label_smoothing / n_classes
@@ -198,21 +197,20 @@ def _checked(X, y, x, targets):
     return X, y, x, np.clip(targets, _CLIP, 1 - _CLIP)
 
 
-def _initial_weights(module, n_runs, random_state, device):
+def _initial_weights(module, n_runs):
     """Return stacked initial weights (n_runs, ...) by parameter name."""
     drawn = []
-    with seeded(random_state, device):
-        for _ in range(n_runs):
-            for layer in module.modules():
-                if hasattr(layer, "reset_parameters"):
-                    layer.reset_parameters()
-                elif next(layer.parameters(recurse=False), None) is not None:
-                    raise ValueError(
-                        f"The layer {type(layer).__name__} has weights, but no method "
-                        "reset_parameters, which draws initial weights. Add one."
-                    )
-            weights = module.named_parameters()
-            drawn.append({name: weight.detach().clone() for name, weight in weights})
+    for _ in range(n_runs):
+        for layer in module.modules():
+            if hasattr(layer, "reset_parameters"):
+                layer.reset_parameters()
+            elif next(layer.parameters(recurse=False), None) is not None:
+                raise ValueError(
+                    f"The layer {type(layer).__name__} has weights, but no method "
+                    "reset_parameters, which draws initial weights. Add one."
+                )
+        weights = module.named_parameters()
+        drawn.append({name: weight.detach().clone() for name, weight in weights})
     return {
         name: torch.stack([weights_of_run[name] for weights_of_run in drawn])
         for name in drawn[0]
