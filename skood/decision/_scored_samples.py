@@ -13,6 +13,7 @@ from skood.decision._base_rule import check_rule
 from skood.decision._operating_point import check_pair, project, standardize
 from skood.decision._options import Certificate
 from skood.exceptions import NotCertifiableError
+from skood.utils._labels import is_missing
 from skood.utils._scores import check_nonnegative
 from skood.utils._stored import stored
 from skood.utils._warnings import warn
@@ -458,7 +459,7 @@ def _check_labels(labels, name, n_samples):
             f"{name} must have one label per {kind} sample, got {len(labels)} for "
             f"{n_samples} samples."
         )
-    if any(label is None or label != label for label in labels.tolist()):
+    if any(map(is_missing, labels)):
         raise ValueError(
             f"{name} contains missing labels; leave these samples out, or give "
             f"them a label of their own."

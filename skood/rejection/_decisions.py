@@ -21,7 +21,7 @@ from skood.rejection._report import make_report
 from skood.utils._batches import blockwise
 from skood.utils._estimator import SkoodEstimator
 from skood.utils._input import takes_input
-from skood.utils._labels import check_y, checked_ood_mask, column
+from skood.utils._labels import check_y, checked_ood_mask, column, is_missing
 from skood.utils._metaestimators import n_rows
 from skood.utils._weights import check_weight, count_weights
 
@@ -452,7 +452,7 @@ class Decisions(SkoodEstimator):
                     f"{used.size} samples."
                 )
             checked.append(labels[used])
-            if any(x is None or x != x for x in checked[-1][needed].tolist()):
+            if any(map(is_missing, checked[-1][needed])):
                 raise ValueError(f"{name} contains missing labels; leave them out.")
         within = getattr(getattr(self, "_calibration", None), "within", None)
         if groups is None and within == "predicted_class":

@@ -29,7 +29,7 @@ def has_label(y, label):
     return bool(_equals(np.asarray(y), label).any())
 
 
-def _is_missing(label):
+def is_missing(label):
     """Return whether a label is None, NaN or pandas' NA."""
     return label is None or type(label).__name__ == "NAType" or label != label
 
@@ -55,7 +55,7 @@ def check_targets(y, name="y"):
         raise ValueError(f"{name} is required, got None.")
     y = column(y, warn=True)
     if y.dtype.kind == "O":
-        y = np.array([np.nan if _is_missing(v) else v for v in y])
+        y = np.array([np.nan if is_missing(v) else v for v in y])
     if y.dtype.kind not in "biuf":
         raise ValueError(
             f"{name} must hold targets of a regression, numbers, got the dtype "
@@ -98,7 +98,7 @@ def check_labels(y, name="y", *, where=slice(None)):
         raise ValueError(f"{name} must hold class labels, got the dtype {y.dtype}.")
     if y.dtype.kind == "f" and not np.all(np.isfinite(y[where])):
         raise ValueError(f"Input {name} contains NaN or infinity.")
-    if y.dtype.kind == "O" and any(_is_missing(v) for v in y[where]):
+    if y.dtype.kind == "O" and any(is_missing(v) for v in y[where]):
         raise ValueError(f"Input {name} contains NaN or None.")
     return y
 
@@ -113,7 +113,7 @@ def check_label_columns(y, name="y"):
         return check_labels(y, name)
     if table.dtype.kind == "f" and not np.all(np.isfinite(table)):
         raise ValueError(f"Input {name} contains NaN or infinity.")
-    if table.dtype.kind == "O" and any(_is_missing(v) for v in table.ravel()):
+    if table.dtype.kind == "O" and any(is_missing(v) for v in table.ravel()):
         raise ValueError(f"Input {name} contains NaN or None.")
     return table
 

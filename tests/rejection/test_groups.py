@@ -262,7 +262,7 @@ def test_report_of_groups_of_several_types():
         10: counts[0],
         "a": counts[1],
     }
-    for missing in (None, np.nan):
+    for missing in (None, np.nan, pytest.importorskip("pandas").NA):
         names[0] = missing
         with pytest.raises(ValueError, match="groups contains missing labels"):
             CLF.report(X_NEW, Y_NEW, groups=names[codes])
